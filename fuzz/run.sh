@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets and runs each for a bounded time.
 #
-#   run.sh SECONDS [TARGET…]   targets: every fuzz_*.c here, by default
+#   run.sh SECONDS [TARGET…]   targets: every fuzz_*.c here and goal, by default
 #
 # The corpus of each target stays in fuzz/corpus/TARGET; an input that breaks an invariant is
 # left in fuzz/artifacts/ and printed (in base64, so that it can be taken from another machine's output). Repeat one
@@ -22,6 +22,29 @@ build() { # build SOURCE OUTPUT FLAGS…
 	local source=$1 output=$2
 	shift 2
 	"$SG_CLANG" "${FLAGS[@]}" "$@" -o "$output" "$source"
+}
+
+# The readers of GOAL files are Rust: instrumented as clang does it, and linked to libFuzzer.
+build_goal() {
+	local flags="-Cpasses=sancov-module -Ccodegen-units=1 -Cllvm-args=-sanitizer-coverage-level=4"
+	flags+=" -Cllvm-args=-sanitizer-coverage-inline-8bit-counters"
+	flags+=" -Cllvm-args=-sanitizer-coverage-pc-table -Cpanic=abort"
+	RUSTFLAGS=$flags cargo build --quiet --release --manifest-path fuzz/goal/Cargo.toml \
+		--target "$(rustc -vV | sed -n 's/^host: //p')" --target-dir "$BIN/goal-target"
+	"$SG_CLANG" -fsanitize=fuzzer -o "$BIN/goal" -Wl,--whole-archive \
+		"$BIN"/goal-target/*/release/libfuzz_goal.a -Wl,--no-whole-archive -lpthread -ldl -lm
+}
+
+goal_seeds() {
+	mkdir -p fuzz/corpus/goal fuzz/artifacts
+	head -c 900 scenarios/programs/sweep.goal >fuzz/corpus/goal/cut
+	printf 'num_ranks 2\nrank 0 {\na: calc 5 cpu 1\nb: send 8b to 1 tag 3\nb requires a\n}\n%s' \
+		$'rank 1 {\nb: recv 8b from -1 tag -1\na: calc 1\na irequires b\n}\n' >fuzz/corpus/goal/two
+	printf '\x7f\x10\0\0\0\0\0\0\1\0\0\0\0\0\x16\0\0\0\0\0\0\0\x49\0\0\0\0\0\0\0%s' \
+		"" >fuzz/corpus/goal/binary
+	printf '\1\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0\3\0\0\0\0\5\0\0\0\0\0\0\0%s' \
+		"" >>fuzz/corpus/goal/binary
+	head -c 22 /dev/zero >>fuzz/corpus/goal/binary
 }
 
 seeds() { # seeds TARGET: the starting corpus, made afresh by a program
@@ -65,11 +88,17 @@ main() {
 	[ -n "$SG_CLANG" ] || die "no clang >= $SG_CLANG_MAJOR; run scripts/setup.sh test"
 	if [ $# -eq 0 ]; then
 		mapfile -t targets < <(cd fuzz && printf "%s\n" fuzz_*.c | sed "s/^fuzz_//; s/\.c$//")
-		set -- "${targets[@]}"
+		set -- "${targets[@]}" goal
 	fi
 	mkdir -p "$BIN"
 	build fuzz/seeds.c "$BIN/seeds" -fsanitize=address,undefined
 	for target in "$@"; do
+		if [ "$target" = goal ]; then
+			build_goal
+			goal_seeds
+			fuzz goal "$seconds" || failed=1
+			continue
+		fi
 		build "fuzz/fuzz_$target.c" "$BIN/$target" "$SANITIZERS"
 		seeds "$target"
 		fuzz "$target" "$seconds" || failed=1

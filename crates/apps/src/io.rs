@@ -70,6 +70,10 @@ pub struct SenderState {
 /// Why a connection cannot be taken from its stack where [`Io::seize`] is not implemented.
 const NOT_RAW: &str = "this world has no raw sockets";
 
+/// Why messages cannot be sent as datagrams where [`Io::send_message_datagrams`] is not
+/// implemented.
+const NO_MESSAGES: &str = "this world sends no messages as datagrams";
+
 /// A connection that was taken from its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seized {
@@ -176,6 +180,29 @@ pub trait Io {
 
     /// The next datagram that has arrived.
     fn receive_datagram(&mut self, socket: SocketId) -> Option<Datagram>;
+
+    /// Receives the datagrams of messages at a port; [`Io::take_message`] has their headers, where
+    /// none is lost.
+    ///
+    /// # Errors
+    /// Why it cannot be done.
+    fn bind_message_datagrams(&mut self, _port: u16, _key: u64) -> Result<(), String> {
+        Err(NO_MESSAGES.to_owned())
+    }
+
+    /// Sends a message as datagrams of at most `payload` bytes. Where the socket has no room the
+    /// rest is lost.
+    ///
+    /// # Errors
+    /// As [`Io::bind_message_datagrams`].
+    fn send_message_datagrams(
+        &mut self,
+        _socket: SocketId,
+        _header: &MessageHeader,
+        _payload: u16,
+    ) -> Result<(), String> {
+        Err(NO_MESSAGES.to_owned())
+    }
 
     /// Takes an idle connection from its stack, to send segments in its name.
     ///

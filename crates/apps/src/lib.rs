@@ -20,6 +20,7 @@ mod phased;
 mod ping;
 mod probe;
 mod queries;
+mod rank;
 
 #[cfg(test)]
 mod fake;
@@ -121,6 +122,8 @@ apps! {
     MessageSource(messages::Source),
     /// Receives messages.
     MessageSink(messages::Sink),
+    /// Plays a rank of a parallel program.
+    Rank(rank::Rank),
 }
 
 impl From<&Role> for App {
@@ -218,6 +221,27 @@ impl From<&Role> for App {
                 port,
                 classes,
             } => Self::MessageSink(messages::Sink::new(flow, port, classes)),
+            Role::Rank {
+                traffic,
+                rank,
+                port,
+                partners,
+                datagram_bytes,
+                eager_bytes,
+                operations,
+                span,
+            } => {
+                let name = (traffic, rank, port);
+                let way = datagram_bytes.map_or(rank::Way::Connection, rank::Way::Datagrams);
+                Self::Rank(rank::Rank::new(
+                    name,
+                    partners,
+                    way,
+                    eager_bytes,
+                    operations,
+                    span,
+                ))
+            }
         }
     }
 }

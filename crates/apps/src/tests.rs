@@ -1,8 +1,9 @@
 //! Each role against its peer, in a world in memory.
 
+use sluicegate_program::goal;
 use sluicegate_scenario::workload::plan::{
-    Bursts, CompletionReport, Connections, NEVER_US, Phase, Query, QuerySizes, Report, Role,
-    Schedule, Transfer,
+    Bursts, CompletionReport, Connections, NEVER_US, Partner, Phase, Query, QuerySizes, RankReport,
+    Report, Role, Schedule, Transfer,
 };
 
 use crate::fake::{DELAY_NS, Run, SECOND_NS, SPAN, at};
@@ -454,4 +455,107 @@ fn a_blast_goes_round_its_span_from_the_oldest_that_is_not_acknowledged() {
         (report.senders[0].flow, report.senders[0].local_port),
         (3, 7)
     );
+}
+
+/// The ranks of a program, each of which knows all others, and what they have seen by `until_ns`.
+fn ranks(text: &str, eager_bytes: u64, until_ns: u64) -> (Vec<RankReport>, Run) {
+    let program = goal::read(text.as_bytes()).unwrap();
+    let count = program.ranks.len() as u32;
+    let role = |rank: u32| Role::Rank {
+        traffic: 0,
+        rank,
+        port: PORT,
+        partners: (0..count)
+            .filter(|other| *other != rank)
+            .map(|other| Partner {
+                rank: other,
+                flow: other,
+                address: at(other as u8, PORT),
+            })
+            .collect(),
+        datagram_bytes: None,
+        eager_bytes,
+        operations: program.ranks[rank as usize].clone(),
+        span: SPAN,
+    };
+    let roles: Vec<Role> = (0..count).map(role).collect();
+    let mut run = Run::new(&roles);
+    run.until(until_ns);
+    (run.finish().ranks, run)
+}
+
+const DELAY_US: u64 = DELAY_NS / 1_000;
+
+/// (begin, end) of an operation in us after the begin of its rank.
+fn span_us(reports: &[RankReport], rank: usize, operation: usize) -> (u64, u64) {
+    let report = &reports[rank];
+    let begin_ns = report.begin_ns.unwrap();
+    let times = report.times[operation];
+    let us = |ns: u64| ns.saturating_sub(begin_ns) / 1_000;
+    (us(times.begin_ns), us(times.end_ns))
+}
+
+#[test]
+fn a_rank_keeps_to_its_dependencies() {
+    let text = "num_ranks 2\n\
+        rank 0 {\na: calc 5000\nb: calc 7000\nc: calc 2000 cpu 1\nd: send 8b to 1\nd requires a\ne: calc 1000 cpu 2\ne irequires b\n}\n\
+        rank 1 {\na: recv 8b from 0\nb: calc 3000\nb requires a\n}\n";
+    let (reports, run) = ranks(text, 1_000, SECOND_NS / 2);
+    assert!(run.is_complete());
+    // One after the other on a CPU, beside each other on two.
+    assert_eq!(span_us(&reports, 0, 0), (0, 5));
+    assert_eq!(span_us(&reports, 0, 1), (5, 12));
+    assert_eq!(span_us(&reports, 0, 2), (0, 2));
+    assert_eq!(span_us(&reports, 0, 3), (5, 5));
+    assert_eq!(span_us(&reports, 0, 4), (5, 6));
+    let (_, received) = span_us(&reports, 1, 0);
+    assert_eq!(span_us(&reports, 1, 1), (received, received + 3));
+    assert_eq!(reports[1].times[0].sender, Some((0, 3)));
+}
+
+#[test]
+fn a_long_message_waits_for_its_receive() {
+    let text = |receive: &str| {
+        format!(
+            "num_ranks 2\nrank 0 {{\na: send 5000b to 1\n}}\nrank 1 {{\nw: calc 20000000\n{receive}\n}}\n"
+        )
+    };
+    let late = text("a: recv 5000b from 0\na requires w");
+    // Eager: the socket takes it at once; the receive finds it there.
+    let (reports, run) = ranks(&late, 5_000, SECOND_NS / 2);
+    assert!(run.is_complete());
+    assert_eq!(span_us(&reports, 0, 0), (0, 0));
+    assert_eq!(span_us(&reports, 1, 1), (20_000, 20_000));
+    // Rendezvous: granted when the receive is posted, and there a round trip later.
+    let (reports, run) = ranks(&late, 4_999, SECOND_NS / 2);
+    assert!(run.is_complete());
+    assert_eq!(span_us(&reports, 1, 1), (20_000, 20_000 + 2 * DELAY_US));
+    let (begin, end) = span_us(&reports, 0, 0);
+    assert!(begin == 0 && end > 20_000, "{end}");
+}
+
+#[test]
+fn long_messages_in_both_directions_cross() {
+    let text = "num_ranks 2\n\
+        rank 0 {\nsend 90000b to 1 tag 1\nrecv 90000b from 1 tag 2\nsend 70000b to 1 tag 1\n}\n\
+        rank 1 {\nsend 90000b to 0 tag 2\nrecv 90000b from 0 tag 1\nrecv 70000b from -1 tag -1\n}\n";
+    for eager_bytes in [0, 80_000, 100_000] {
+        let (reports, run) = ranks(text, eager_bytes, SECOND_NS / 2);
+        assert!(run.is_complete(), "{eager_bytes}: {reports:?}");
+        assert!(run.world.notes.is_empty(), "{:?}", run.world.notes);
+    }
+}
+
+#[test]
+fn a_rank_without_its_partner_waits_and_says_so() {
+    let text =
+        "num_ranks 2\nrank 0 {\na: recv 8b from 1\nb: calc 5\nb requires a\n}\nrank 1 {\n}\n";
+    let (reports, run) = ranks(text, 1_000, SECOND_NS);
+    assert!(!run.is_complete());
+    let times = &reports[0].times;
+    assert_eq!(
+        (times[0].begin_ns == u64::MAX, times[0].end_ns),
+        (false, u64::MAX)
+    );
+    assert_eq!(times[1].begin_ns, u64::MAX);
 }

@@ -53,6 +53,11 @@ fn write_files() -> PathBuf {
     for (name, content) in [
         ("times.csv", "ns,cdf\n0,0\n1000000,1\n"),
         ("policy.toml", "[[rule]]\nmode = \"observe\"\n"),
+        (
+            "program.goal",
+            "num_ranks 2\nrank 0 {\nsend 8b to 1\n}\nrank 1 {\nrecv 8b from 0\n}\n",
+        ),
+        ("ranks.txt", "r1\ns1\n"),
         ("base.toml", "[traffic.b]\nkind = \"bulk\"\n"),
         (
             "graph.toml",

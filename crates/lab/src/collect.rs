@@ -11,7 +11,7 @@ use sluicegate_scenario::{
     results::{Conditions, LinkResult},
     workload::{
         collect::{self, Seen},
-        errors,
+        errors, programs,
     },
     world::Outcome,
 };
@@ -39,8 +39,9 @@ pub struct Observed<'a> {
 /// # Errors
 /// This machine's kernel does not say its release.
 pub fn outcome(observed: Observed<'_>) -> Result<Outcome> {
-    let conditions = conditions(&observed)?;
+    let mut conditions = conditions(&observed)?;
     let result = collect::result(observed.seen);
+    conditions.notes.extend(programs::notes(&result.programs));
     Ok(Outcome { result, conditions })
 }
 

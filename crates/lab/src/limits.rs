@@ -183,6 +183,15 @@ fn of_traffic(traffic: &Traffic) -> Vec<(&'static str, &'static str)> {
     let mut cannot = |there: bool, key, why| found.extend(there.then_some((key, why)));
     let why = "the lab's frames have no priority";
     cannot(traffic.priority != 0, "priority", why);
+    let why = "the lab's datagrams may be lost";
+    let datagrams = matches!(
+        traffic.kind,
+        TrafficKind::Program {
+            datagram_bytes: Some(_),
+            ..
+        }
+    );
+    cannot(datagrams, "transport", why);
     let why = "the lab's links keep their rate";
     cannot(slows_a_link(traffic), "type", why);
     if let TrafficKind::Queries {

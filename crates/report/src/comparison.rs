@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sluicegate_scenario::results::{
-    Conditions, FctQuantiles, PublishedResult, Results, VariantResult,
+    Conditions, FctQuantiles, ProgramResult, PublishedResult, Results, VariantResult,
 };
 
 use crate::{
@@ -166,6 +166,62 @@ pub fn completions(scenarios: &[&Results]) -> Option<Grid> {
     if rows.iter().any(|fct| fct.missed.is_some()) {
         columns.figures(std::slice::from_ref(missed), &rows);
     }
+    Some(columns.into_grid(labels))
+}
+
+/// Parallel programs, a row per program and variant; `None` without any. `x crossbar` is the
+/// completion over that of the first variant with one switch and as many ranks and operations.
+pub fn programs(scenarios: &[&Results]) -> Option<Grid> {
+    let of = |results: &'_ Results| -> Vec<(String, String, ProgramResult, Option<f64>)> {
+        let all = || results.variants.iter();
+        let rows = all().flat_map(|variant| {
+            variant.programs.iter().map(|(name, program)| {
+                let ideal = all()
+                    .filter_map(|other| other.programs.get(name))
+                    .find(|other| {
+                        other.on_crossbar
+                            && (other.ranks, other.operations)
+                                == (program.ranks, program.operations)
+                    });
+                let ideal_s = ideal.and_then(|ideal| ideal.completion_s);
+                (name.clone(), variant.name.clone(), program.clone(), ideal_s)
+            })
+        });
+        rows.collect()
+    };
+    let all: Vec<_> = scenarios.iter().flat_map(|results| of(results)).collect();
+    if all.is_empty() {
+        return None;
+    }
+    let mut columns = Columns::new();
+    let labels = scenario_column(&mut columns, scenarios, |results| of(results).len()) + 2;
+    columns.push("program", "", all.iter().map(|row| row.0.clone()).collect());
+    columns.push("variant", "", all.iter().map(|row| row.1.clone()).collect());
+    let ms = |seconds: Option<f64>| seconds.map_or(NOTHING.into(), |s| units::plain(s * 1e3));
+    let mut column = |what, unit, write: &dyn Fn(&ProgramResult, Option<f64>) -> String| {
+        let cells = all
+            .iter()
+            .map(|(.., program, ideal_s)| write(program, *ideal_s));
+        columns.push(what, unit, cells.collect());
+    };
+    column("completion", "ms", &|program, _| ms(program.completion_s));
+    column("x crossbar", "", &|program, ideal_s| {
+        let ratio = program
+            .completion_s
+            .zip(ideal_s)
+            .map(|(own, ideal)| own / ideal);
+        ratio.map_or(NOTHING.into(), |ratio| format!("{ratio:.2}"))
+    });
+    column("computing", "ms", &|program, _| {
+        ms(Some(program.computing_s))
+    });
+    column("waiting", "ms", &|program, _| ms(Some(program.waiting_s)));
+    column("longest", "ms", &|program, _| {
+        ms(Some(program.waiting_max_s))
+    });
+    column("critical: network", "ms", &|program, _| {
+        ms(program.critical_path.as_ref().map(|path| path.network_s))
+    });
     Some(columns.into_grid(labels))
 }
 

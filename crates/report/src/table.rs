@@ -67,6 +67,11 @@ pub fn table(scenarios: &[&Results], style: Style) -> String {
             .into_iter()
             .flat_map(|grid| fit(grid, style)),
     );
+    blocks.extend(
+        comparison::programs(scenarios)
+            .into_iter()
+            .flat_map(|grid| fit(grid, style)),
+    );
     for results in scenarios {
         if scenarios.len() > 1 {
             blocks.push(format!("\n{}", heading(results, &paint)));

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     results::{
-        Conditions, Datagrams, Deadlock, FctQuantiles, FlowResult, Goodput, LinkCee, LinkResult,
-        Quantiles, QueueQuantiles, Samples, VariantResult,
+        Conditions, CriticalPath, Datagrams, Deadlock, FctQuantiles, FlowResult, Goodput, LinkCee,
+        LinkResult, ProgramResult, Quantiles, QueueQuantiles, Samples, VariantResult,
     },
     stats::median,
     world::Outcome,
@@ -74,6 +74,7 @@ fn merge(mut runs: Vec<VariantResult>) -> VariantResult {
             |run| &run.derived,
             |all| median(&all.into_iter().copied().collect::<Vec<_>>()),
         ),
+        programs: keyed(&runs, |run| &run.programs, |all| merge_program(&all)),
         intervals: keyed(&runs, |run| &run.intervals, |all| merge_goodput(&all)),
         deadlocks: merge_deadlocks(&runs),
         samples,
@@ -104,6 +105,9 @@ fn merge_samples(runs: &mut [VariantResult]) -> Samples {
         merged.films.extend(samples.films);
         if merged.series.is_empty() {
             merged.series = samples.series;
+        }
+        if merged.timelines.is_empty() {
+            merged.timelines = samples.timelines;
         }
     }
     merged
@@ -183,6 +187,43 @@ fn merge_datagrams(all: &[&FlowResult]) -> Option<Datagrams> {
         socket_drops: sums(&all, |one| one.socket_drops),
         socket_dropped_bytes: sums(&all, |one| one.socket_dropped_bytes),
     })
+}
+
+/// Times are medians of the runs that have them; operations are summed.
+fn merge_program(all: &[&ProgramResult]) -> ProgramResult {
+    let known = |of: &dyn Fn(&ProgramResult) -> Option<f64>| {
+        let values: Vec<f64> = all.iter().filter_map(|one| of(one)).collect();
+        (!values.is_empty()).then(|| median(&values))
+    };
+    let of_path = |of: fn(&CriticalPath) -> f64| {
+        known(&|one| one.critical_path.as_ref().map(of)).unwrap_or(0.0)
+    };
+    let phases: BTreeSet<&String> = all.iter().flat_map(|one| one.phases_s.keys()).collect();
+    let phase = |name: &&String| known(&|one| one.phases_s.get(*name).copied()).unwrap_or(0.0);
+    let whole = all.iter().find(|one| one.critical_path.is_some());
+    ProgramResult {
+        operations: sums(all, |one| one.operations),
+        ended: sums(all, |one| one.ended),
+        completion_s: known(&|one| one.completion_s),
+        phases_s: phases
+            .iter()
+            .map(|name| ((*name).clone(), phase(name)))
+            .collect(),
+        computing_s: medians(all, |one| one.computing_s),
+        waiting_s: medians(all, |one| one.waiting_s),
+        waiting_max_s: medians(all, |one| one.waiting_max_s),
+        critical_path: whole.map(|_| CriticalPath {
+            computing_s: of_path(|path| path.computing_s),
+            network_s: of_path(|path| path.network_s),
+            computations: of_path(|path| path.computations as f64) as u64,
+            messages: of_path(|path| path.messages as f64) as u64,
+        }),
+        waits: all
+            .iter()
+            .flat_map(|one| one.waits.iter().cloned())
+            .collect(),
+        ..all[0].clone()
+    }
 }
 
 fn merge_rtt(runs: &[VariantResult]) -> Quantiles {

@@ -3,7 +3,7 @@
 //! This is all that a world sees. Hosts, switches and ports have the ids of [`Variant::graph`], all
 //! of which index the vectors of the same [`Variant`], as do the numbers of tenants and of links.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use sluicegate_core::{
@@ -12,6 +12,7 @@ use sluicegate_core::{
 };
 pub use sluicegate_fabric::graph::{HostId, Node, PortId, SwitchId};
 use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig};
+use sluicegate_program::Program;
 use sluicegate_tcp::config::{CacheWindow, Recovery};
 
 use crate::{hotspot::Hotspot, places::Places, workload::plan::Connections};
@@ -265,6 +266,12 @@ impl Traffic {
         match self.kind {
             // A server has one port for all aggregators.
             TrafficKind::Queries { .. } => 1,
+            // So has a rank, or one for each other.
+            TrafficKind::Program {
+                datagram_bytes: None,
+                ..
+            } => 1,
+            TrafficKind::Program { ref tenants, .. } => tenants.len() as u32,
             _ => self.pairs.len() as u32,
         }
     }
@@ -366,6 +373,17 @@ pub enum TrafficKind {
         /// How many go to peers of the sender's rack; `None` = as many as its peers are.
         intra_rack: Option<IntraRack>,
     },
+    /// A parallel program. Each pair of ranks that exchange messages has a connection.
+    Program {
+        /// What its ranks do.
+        program: Arc<Program>,
+        /// Tenant ids by rank.
+        tenants: Vec<usize>,
+        /// Longer messages wait at their senders until their receives are posted.
+        eager_bytes: u64,
+        /// Messages are datagrams with so many bytes of payload at most; `None` = connections.
+        datagram_bytes: Option<u16>,
+    },
 }
 
 impl TrafficKind {
@@ -382,12 +400,18 @@ impl TrafficKind {
         matches!(self, Self::Datagrams { .. })
     }
 
+    /// Whether it is a parallel program.
+    pub fn is_program(&self) -> bool {
+        matches!(self, Self::Program { .. })
+    }
+
     /// FCT classes that this traffic reports.
     pub fn classes(&self) -> Vec<String> {
         match self {
             Self::Bulk { .. }
             | Self::Blast { .. }
             | Self::PingPong { .. }
+            | Self::Program { .. }
             | Self::Datagrams { .. } => Vec::new(),
             Self::Phased { class, .. } => class.iter().cloned().collect(),
             // One answer of one server, and a whole round of all of them.
@@ -769,6 +793,7 @@ impl Variant {
                 | TrafficKind::PingPong { .. }
                 | TrafficKind::Incast { .. }
                 | TrafficKind::Shuffle { .. }
+                | TrafficKind::Program { .. }
                 | TrafficKind::Trace {
                     load: Load::Concurrent(_),
                     ..

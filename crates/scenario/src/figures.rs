@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `goodput_bps.(sum\|mean\|jain\|max)` | over bulk flows |
 //! | `flows.TENANT.FIELD`, `traffic.TABLE.FIELD`, `flows.all.FIELD` | `goodput_bps`, `retransmits`, `timeouts`, `count`, `socket_drops` summed, `srtt_us`, `jain`, `loss` (of datagrams) `cwnd_cuts` summed, `stalled_us` and `cwnd_max_bytes` (the largest) over the flows of a sending tenant or a traffic table |
+//! | `traffic.TABLE.FIELD` of a program | `completion_s`, `computing_s`, `waiting_s`, `waiting_max_s`, `operations`, `ended`; `critical_path_s`, `critical_computing_s`, `critical_network_s`; `phases_s.PHASE` |
 //! | `rtt_us.(count\|p50\|p99\|p999\|max)` | of the ping-pong probes |
 //! | `fct_us.CLASS.(count\|mean\|p50\|p99\|p999\|missed)` | of a class of flows; `missed` is the fraction beyond the deadline |
 //! | `intervals.NAME.goodput_bps.(sum\|mean\|jain\|max)` | over bulk flows that were active throughout the interval |
@@ -17,7 +18,7 @@ use sluicegate_config::{problem::Complaint, table::nearest};
 
 use crate::{
     experiment::Variant,
-    results::{Datagrams, FlowResult, Goodput, LinkCee, LinkResult, VariantResult},
+    results::{Datagrams, FlowResult, Goodput, LinkCee, LinkResult, ProgramResult, VariantResult},
     stats,
 };
 
@@ -39,6 +40,10 @@ pub enum Quantity {
     Interval(String, String),
     /// A field over some flows.
     Flows(FlowSet, String),
+    /// A field of a program, by its traffic.
+    Program(String, String),
+    /// A phase of a program, by its traffic.
+    Phase(String, String),
     /// A field of [`crate::results::Quantiles`].
     Rtt(String),
     /// Class and field of [`crate::results::FctQuantiles`].
@@ -113,6 +118,18 @@ const FLOW: &[&str] = &[
     "loss",
     "socket_drops",
 ];
+const PROGRAM: &[&str] = &[
+    "completion_s",
+    "computing_s",
+    "waiting_s",
+    "waiting_max_s",
+    "operations",
+    "ended",
+    "critical_path_s",
+    "critical_computing_s",
+    "critical_network_s",
+    "phases_s",
+];
 const LINK: &[&str] = &[
     "rate_bps",
     "sent",
@@ -165,6 +182,10 @@ impl Figure {
             Quantity::Flows(FlowSet::Traffic(name), _) => {
                 let tables = variant.traffic.iter().map(|t| t.name.clone());
                 ("traffic", name, tables.collect())
+            }
+            Quantity::Program(name, _) | Quantity::Phase(name, _) => {
+                let programs = variant.traffic.iter().filter(|t| t.kind.is_program());
+                ("program", name, programs.map(|t| t.name.clone()).collect())
             }
             Quantity::Links(LinkSet::Named(name), _) => ("link", name, link_directions(variant)),
             Quantity::Fct(name, _) => {
@@ -226,8 +247,12 @@ fn quantity(name: &str, parts: &[&str]) -> Result<Quantity, Complaint> {
             (Quantity::Flows(set, one(2, FLOW)?), 3)
         }
         "traffic" => {
-            let set = FlowSet::Traffic(any(1, "a traffic table")?);
-            (Quantity::Flows(set, one(2, FLOW)?), 3)
+            let table = any(1, "a traffic table")?;
+            match one(2, &[FLOW, PROGRAM].concat())? {
+                phases if phases == "phases_s" => (Quantity::Phase(table, any(3, "a phase")?), 4),
+                known if PROGRAM.contains(&known.as_str()) => (Quantity::Program(table, known), 3),
+                known => (Quantity::Flows(FlowSet::Traffic(table), known), 3),
+            }
         }
         "links" => {
             let set = match any(1, "`bottleneck`, `all` or a link")? {
@@ -309,6 +334,8 @@ impl Quantity {
             }
             Self::Interval(name, field) => Some(goodput_value(variant.intervals.get(name)?, field)),
             Self::Flows(set, field) => flows_value(&set.of(&variant.flows), field),
+            Self::Program(name, field) => program_value(variant.programs.get(name)?, field),
+            Self::Phase(name, phase) => variant.programs.get(name)?.phases_s.get(phase).copied(),
             Self::Rtt(field) => rtt_value(variant, field),
             Self::Fct(class, field) => {
                 let fct = variant.fct_us.get(class)?;
@@ -374,6 +401,21 @@ fn goodput_value(goodput: &Goodput, field: &str) -> f64 {
         "mean" => goodput.mean,
         "max" => goodput.max,
         _ => goodput.jain,
+    }
+}
+
+fn program_value(program: &ProgramResult, field: &str) -> Option<f64> {
+    let path = program.critical_path.as_ref();
+    match field {
+        "completion_s" => program.completion_s,
+        "computing_s" => Some(program.computing_s),
+        "waiting_s" => Some(program.waiting_s),
+        "waiting_max_s" => Some(program.waiting_max_s),
+        "operations" => Some(program.operations as f64),
+        "ended" => Some(program.ended as f64),
+        "critical_path_s" => path.map(|path| path.computing_s + path.network_s),
+        "critical_computing_s" => path.map(|path| path.computing_s),
+        _ => path.map(|path| path.network_s),
     }
 }
 

@@ -57,6 +57,9 @@ fn inherit_within(mut tree: Node, path: &Path, depth: usize) -> Result<Node, Pro
     Ok(base)
 }
 
+/// Placements of ranks that are no files.
+const PLACEMENTS: [&str; 2] = ["linear", "random"];
+
 /// Makes a table of the base or of a variant independent of where `path` is.
 fn anchor(tree: &mut Node, path: &Path) -> Result<(), Problems> {
     if let Some(enforcement) = tree.get_mut("enforcement") {
@@ -67,7 +70,7 @@ fn anchor(tree: &mut Node, path: &Path) -> Result<(), Problems> {
     }
     if let Some(Value::Table(tables)) = tree.get_mut("traffic").map(|node| &mut node.value) {
         for traffic in tables {
-            anchor_sizes(&mut traffic.node, path);
+            anchor_files(&mut traffic.node, path);
         }
     }
     Ok(())
@@ -132,16 +135,23 @@ fn include_graph(network: &mut Node, path: &Path) -> Result<(), Problems> {
     Ok(())
 }
 
-/// Turns the path of a distribution into one that holds everywhere.
-fn anchor_sizes(traffic: &mut Node, path: &Path) {
-    let Some(Value::Text(name)) = traffic.get_mut("sizes").map(|node| &mut node.value) else {
-        return;
+/// Turns the paths of files that traffic names into ones that hold everywhere.
+fn anchor_files(traffic: &mut Node, path: &Path) {
+    let is_word = |key: &str, name: &str| match key {
+        "sizes" => Cdf::built_in_names().any(|known| known == name),
+        "placement" => PLACEMENTS.contains(&name),
+        _ => false,
     };
-    if !Cdf::built_in_names().any(|known| known == name) {
-        let beside = path.with_file_name(&*name);
-        // Without a current directory the relative path is as good as any.
-        let absolute = std::path::absolute(&beside).unwrap_or(beside);
-        *name = absolute.display().to_string();
+    for key in ["sizes", "goal", "placement"] {
+        let Some(Value::Text(name)) = traffic.get_mut(key).map(|node| &mut node.value) else {
+            continue;
+        };
+        if !is_word(key, name) {
+            let beside = path.with_file_name(&*name);
+            // Without a current directory the relative path is as good as any.
+            let absolute = std::path::absolute(&beside).unwrap_or(beside);
+            *name = absolute.display().to_string();
+        }
     }
 }
 

@@ -94,6 +94,9 @@ pub struct VariantResult {
     /// Cycles of pauses, at most one for each repeat.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deadlocks: Vec<Deadlock>,
+    /// Parallel programs, by traffic.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub programs: BTreeMap<String, ProgramResult>,
     /// Series and raw samples for report and export; not part of `results.json`.
     #[serde(skip)]
     pub samples: Samples,
@@ -294,6 +297,57 @@ pub struct QueueQuantiles {
     pub max: f64,
 }
 
+/// A parallel program.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProgramResult {
+    /// Number of ranks.
+    pub ranks: u64,
+    /// One switch joins all hosts.
+    #[serde(default)]
+    pub on_crossbar: bool,
+    /// Operations of all ranks.
+    pub operations: u64,
+    /// Those of them that have ended.
+    pub ended: u64,
+    /// From the begin of the first rank, when its connections stand, to the end of the last
+    /// operation; absent if one has not ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_s: Option<f64>,
+    /// From the first begin to the last end of each part that a generated program has, if it has
+    /// ended.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub phases_s: BTreeMap<String, f64>,
+    /// Time in which a rank computes, mean over ranks.
+    pub computing_s: f64,
+    /// Time from the begin of a rank to the end of its last operation in which it does not
+    /// compute, mean over ranks.
+    pub waiting_s: f64,
+    /// The same of the rank that waits longest.
+    pub waiting_max_s: f64,
+    /// The same of each.
+    pub waiting_by_rank_s: Vec<f64>,
+    /// Absent if an operation has not ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub critical_path: Option<CriticalPath>,
+    /// Operations that waited when the run was over, the first ones; empty if all have ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<String>,
+}
+
+/// The chain of operations, each of which let the next begin or end last, from the begin of a
+/// program to its end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CriticalPath {
+    /// Time of its computations.
+    pub computing_s: f64,
+    /// Time of its messages.
+    pub network_s: f64,
+    /// Number of its computations.
+    pub computations: u64,
+    /// Number of its messages.
+    pub messages: u64,
+}
+
 /// The result of one line of `[expect]`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ExpectationResult {
@@ -380,8 +434,27 @@ pub struct Samples {
     pub series: Vec<Series>,
     /// Series that were asked for ([`crate::inspect::Traces`]), of every repeat.
     pub traces: Vec<Trace>,
+    /// Ranks of parallel programs over time, of the first repeat.
+    pub timelines: Vec<Timeline>,
     /// The network over time, if it was asked for ([`crate::inspect::Films`]), of every repeat.
     pub films: Vec<Film>,
+}
+
+/// The ranks of a parallel program over time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Timeline {
+    /// Name of the traffic.
+    pub name: String,
+    /// Begin of the first column, in seconds since the start of the run.
+    pub begin_s: f64,
+    /// Width of a column in seconds.
+    pub column_s: f64,
+    /// Number of each rank and its tenant.
+    pub ranks: Vec<String>,
+    /// By rank, the part of each column in which it computes, 0..=1.
+    pub computing: Vec<Vec<f64>>,
+    /// By rank, the end of its last operation in seconds since the start of the run.
+    pub ended_s: Vec<f64>,
 }
 
 /// The quantity that a [`Series`] shows.

@@ -274,6 +274,12 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
             .is_some_and(|first| first && complete.all(|is| is))
     }
 
+    /// Whether no event is pending and no packet is between parts: nothing will ever happen.
+    pub fn is_idle(&mut self) -> bool {
+        let mut parts = self.parts.iter_mut();
+        parts.all(|part| part.net.next_ps() == u64::MAX)
+    }
+
     /// See [`Net::account`].
     ///
     /// # Errors

@@ -207,7 +207,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
                 Stop::Sample => {
                     self.sample();
                     self.look_for_deadlock();
-                    if self.is_complete() {
+                    if self.is_complete() || self.stands_still() {
                         break;
                     }
                 }
@@ -239,6 +239,19 @@ impl<'a, F: FabricOf> Run<'a, F> {
     /// Whether warm-up is over, and the actors that decide how long the run lasts have finished.
     fn is_complete(&self) -> bool {
         self.engine.now_ps() > ps(self.variant.warmup) && self.engine.is_complete()
+    }
+
+    fn is_of_programs(&self) -> bool {
+        let mut traffic = self.variant.traffic.iter();
+        traffic.any(|traffic| traffic.kind.is_program())
+    }
+
+    /// Whether a program waits and nothing will ever happen again.
+    fn stands_still(&mut self) -> bool {
+        self.is_of_programs()
+            && self.engine.now_ps() > ps(self.variant.warmup)
+            && self.variant.events.is_empty()
+            && self.engine.is_idle()
     }
 
     /// The variant as it was run: shorter if all was complete before its end.
@@ -442,9 +455,12 @@ impl<'a, F: FabricOf> Run<'a, F> {
         let as_run = self.as_run();
         let ended = (as_run.duration < self.variant.duration).then(|| {
             let (name, measured) = (&as_run.name, as_run.duration);
-            format!(
-                "{name}: ended after {measured:?} of measured time, when all queries were complete"
-            )
+            let complete = match self.engine.is_complete() {
+                false => "nothing could happen any more",
+                true if self.is_of_programs() => "all programs were complete",
+                true => "all queries were complete",
+            };
+            format!("{name}: ended after {measured:?} of measured time, when {complete}")
         });
         let reports = self.engine.reports();
         let mut result = collect::result(Seen {
@@ -472,10 +488,10 @@ impl<'a, F: FabricOf> Run<'a, F> {
             .map(|(film, _)| film.finish())
             .into_iter()
             .collect();
-        Outcome {
-            result,
-            conditions: conditions(&reports, ended),
-        }
+        let mut conditions = conditions(&reports, ended);
+        let waits = workload::programs::notes(&result.programs);
+        conditions.notes.extend(waits);
+        Outcome { result, conditions }
     }
 }
 

@@ -23,6 +23,8 @@ pub const CASES: &[&str] = &[
     "[network]\ntopology = 'fat-tree'\nchildren = [2, 2]\nparents = [1, <1|2>]\nexternal = 1\n\
      [traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n",
     "[network]\ntopology = 'k-ary-n-tree'\nk = 2\nn = <1|2>\n[traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n",
+    "[network]\ntopology = 'crossbar'\n<hosts = 4|children = [2, 2]\nparents = [1, 2]|k = 2\nn = 2>\n\
+     [traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n",
     "[network]\ntopology = 'graph'\nfile = 'graph.toml'\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n",
     "[network]\ntopology = 'graph'\nlinks = [{ a = 'h1', b = 'h2' }]\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n",
     "[network]\ntopology = 'graph'\n\
@@ -114,6 +116,20 @@ pub const CASES: &[&str] = &[
     "[traffic.t]\nkind = 'trace'\nsizes = 'hadoop'\n\
      arrivals = <'times.csv'|{ kind = 'fixed', interval = '10ms' }|{ kind = 'exponential', mean = '10ms' }|\
      { kind = 'lognormal', median = '5ms', sigma = 1.5 }>\n",
+    "[traffic.p]\nkind = 'program'\ncollective = '<all-reduce|reduce-scatter|all-gather>'\nsize = '1MB'\n\
+     algorithm = '<ring|halving-doubling>'\ntransport = 'tcp'\non = '*'\nranks = 4\nplacement = 'random'\neager = '4KB'\niterations = 2\n\
+     compute = '1ms'\n",
+    "[traffic.p]\nkind = 'program'\ncollective = '<all-reduce|broadcast>'\nalgorithm = 'tree'\nsize = '1MB'\nplacement = 'linear'\n",
+    "[traffic.p]\nkind = 'program'\ncollective = 'all-to-all'\nalgorithm = 'pairwise'\nsize = '1MB'\n",
+    "[network]\ntopology = 'dumbbell'\n[network.cee.pfc]\n[traffic.p]\nkind = 'program'\ncollective = 'broadcast'\n\
+     size = '1MB'\ntransport = 'datagrams'\n",
+    "[traffic.p]\nkind = 'program'\ncollective = 'barrier'\nalgorithm = 'dissemination'\n",
+    "[traffic.p]\nkind = 'program'\ncollective = 'halo'\ngrid = [2, 2]\nsize = '1KB'\n",
+    "[traffic.p]\nkind = 'program'\nnas = { kernel = '<bt|cg|ft|is|mg>', class = '<a|b|c|d>', scale = 0.01 }\n",
+    "[traffic.p]\nkind = 'program'\ngoal = 'program.goal'\nplacement = 'ranks.txt'\n",
+    "[traffic.p]\nkind = 'program'\ntraining = { parameters = 1e6, layers = 4, hidden = 64, tokens = 128, value = '2B', \
+     data = 2, tensor = 2, pipeline = 1, micro_batches = 2, flops = 1e12, <tensor_rate = '1Tbit'|\
+     activations = 'ring'|activations = 'tree'|activations = 'halving-doubling'>, scale = 0.5 }\n",
     // Enforcement.
     "[enforcement]\nhosts = '<all|none>'\npolicy_file = 'policy.toml'\n",
     "[enforcement]\nhosts = ['s*']\n[enforcement.policy]\ntrusted = ['10.0.0.0/8']\n[[enforcement.policy.rule]]\n\

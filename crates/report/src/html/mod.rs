@@ -3,6 +3,7 @@
 pub(crate) mod data;
 pub(crate) mod plots;
 pub(crate) mod tables;
+mod timeline;
 mod topology;
 
 use std::collections::HashMap;
@@ -137,6 +138,7 @@ fn scenario(index: usize, results: &Results, plots: &data::Plots) -> Markup {
             (tables::comparison(results, plots))
             (expectations(&results.expectations))
             (plots::plots(results, plots))
+            (timeline::timelines(results))
             (tables::details(results))
             (reproduce(results))
         }

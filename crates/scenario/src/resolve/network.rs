@@ -52,6 +52,7 @@ const REORDER_DELAY: Duration = Duration::from_micros(100);
 #[derive(Clone, Copy, PartialEq)]
 enum Topology {
     Star,
+    Crossbar,
     Dumbbell,
     ParkingLot,
     FatTree,
@@ -59,8 +60,9 @@ enum Topology {
     Graph,
 }
 
-const TOPOLOGIES: [(&str, Topology); 6] = [
+const TOPOLOGIES: [(&str, Topology); 7] = [
     ("star", Topology::Star),
+    ("crossbar", Topology::Crossbar),
     ("dumbbell", Topology::Dumbbell),
     ("parking-lot", Topology::ParkingLot),
     ("fat-tree", Topology::FatTree),
@@ -81,6 +83,9 @@ const SHAPES: [(&str, Topology); 10] = [
     ("links", Topology::Graph),
     ("file", Topology::Graph),
 ];
+
+/// Keys that give a crossbar as many hosts as the tree has that they describe.
+const CROSSBAR: [&str; 5] = ["hosts", "children", "parents", "k", "n"];
 
 /// The properties of links unless they have their own.
 pub struct LinkDefaults {
@@ -312,13 +317,18 @@ fn expand(table: &Table<'_>, network: &mut Network, defaults: &LinkDefaults) {
     let mut builder = Builder { network, defaults };
     match topology {
         Topology::Star => builder.star(count("hosts", 2).unwrap_or(2)),
+        Topology::Crossbar => builder.crossbar(table),
         Topology::Dumbbell => builder.dumbbell(count("pairs", 1).unwrap_or(2)),
         Topology::ParkingLot => builder.parking_lot(count("senders", 2).unwrap_or(4)),
         Topology::FatTree => builder.fat_tree(table),
         Topology::KAryNTree => builder.k_ary_n_tree(table),
         Topology::Graph => graph::read(table, &mut builder),
     }
-    for (key, _) in SHAPES.iter().filter(|(_, owner)| *owner != topology) {
+    let belongs = |(key, owner): &&(&'static str, Topology)| match topology {
+        Topology::Crossbar => CROSSBAR.contains(key),
+        _ => *owner == topology,
+    };
+    for (key, _) in SHAPES.iter().filter(|shape| !belongs(shape)) {
         table.refuse(key, "does not belong to this topology");
     }
 }
@@ -354,6 +364,39 @@ impl Builder<'_> {
         for number in 1..=hosts {
             self.host(format!("h{number}"), switch);
         }
+    }
+
+    /// A star of as many hosts as a tree has whose keys are given: the ideal network that it is
+    /// compared with. Without such keys `hosts` says how many.
+    fn crossbar(&mut self, table: &Table<'_>) {
+        let children = table
+            .get("children")
+            .and_then(|_| degrees(table, "children"));
+        let degree = |key, most| table.integer(key, 1..=most);
+        let (k, n) = (degree("k", 1024), degree("n", 10));
+        table.get("parents");
+        let hosts = table.integer("hosts", 2..=i64::from(XGFT_HOSTS_MAX));
+        let product = |factors: &[u32]| {
+            factors.iter().fold(1u64, |product, factor| {
+                product.saturating_mul(u64::from(*factor))
+            })
+        };
+        let count = match (children, k, n, hosts) {
+            (Some((_, children)), None, None, None) => product(&children),
+            (None, Some(k), Some(n), None) => product(&vec![k as u32; n as usize]),
+            (None, None, None, Some(hosts)) => hosts as u64,
+            _ => {
+                let advice = "give `hosts`, or the keys of one tree";
+                return table
+                    .item()
+                    .complain("how many hosts does the crossbar have?", advice);
+            }
+        };
+        if !(2..=u64::from(XGFT_HOSTS_MAX)).contains(&count) {
+            let reason = format!("{count} hosts; there may be 2 to {XGFT_HOSTS_MAX}");
+            return table.item().complain(reason, "choose other counts");
+        }
+        self.star(count as usize);
     }
 
     /// s1..sN on the left, r1..rN on the right of one link.

@@ -4,6 +4,7 @@ mod arrivals;
 mod bulk;
 mod datagrams;
 mod hotspot;
+mod program;
 mod queries;
 mod trace;
 
@@ -41,6 +42,7 @@ enum Kind {
     PingPong,
     Incast,
     Messages,
+    Program,
     Queries,
     Shuffle,
     Trace,
@@ -99,6 +101,7 @@ fn read_one(
     let mut hotspot = None;
     let (special, pairs) = match kind {
         Some(Kind::Queries) => queries::read(table, checks.directory, network, tenants),
+        Some(Kind::Program) => program::read(table, network, tenants, checks),
         Some(Kind::Hotspot) => match hotspot::read(table, network, tenants, start, stop) {
             Some(hot) => {
                 hotspot = Some(hot.hotspot);
@@ -144,7 +147,7 @@ fn read_one(
                 interval: duration(table, "interval").unwrap_or(Duration::ZERO),
             },
             Kind::Messages => read_messages(name, table)?,
-            Kind::Queries | Kind::Hotspot => special?,
+            Kind::Queries | Kind::Hotspot | Kind::Program => special?,
             Kind::Shuffle => TrafficKind::Shuffle {
                 bytes: read_bytes(table, None)?,
                 parallel: table.integer("parallel", 1..=64).unwrap_or(2) as u32,
@@ -178,7 +181,14 @@ fn check_start(table: &Table<'_>, total: Duration) {
 fn read_deadline(table: &Table<'_>, kind: Option<Kind>) -> Option<Duration> {
     let completes = !matches!(
         kind,
-        Some(Kind::Bulk | Kind::Blast | Kind::Datagrams | Kind::Hotspot | Kind::PingPong)
+        Some(
+            Kind::Bulk
+                | Kind::Blast
+                | Kind::Datagrams
+                | Kind::Hotspot
+                | Kind::PingPong
+                | Kind::Program
+        )
     ) || kind == Some(Kind::Bulk) && table.get("class").is_some();
     if !completes {
         table.refuse("deadline", "belongs to traffic with completion times");
@@ -200,6 +210,7 @@ fn read_kind(table: &Table<'_>) -> Option<Kind> {
         ("ping-pong", Kind::PingPong),
         ("incast", Kind::Incast),
         ("messages", Kind::Messages),
+        ("program", Kind::Program),
         ("queries", Kind::Queries),
         ("shuffle", Kind::Shuffle),
         ("trace", Kind::Trace),
@@ -235,6 +246,20 @@ fn read_kind(table: &Table<'_>) -> Option<Kind> {
             "severity",
             "degree",
             "drain",
+            "goal",
+            "collective",
+            "algorithm",
+            "size",
+            "grid",
+            "iterations",
+            "compute",
+            "training",
+            "nas",
+            "on",
+            "ranks",
+            "placement",
+            "eager",
+            "transport",
         ] {
             table.get(key);
         }

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{
     Flow, Report,
     plan::{CompletionReport, DatagramsReceived, ReceiverReport, SenderReport},
+    programs,
     tracking::{self, Tracking},
     windows::Windows,
 };
@@ -70,6 +71,7 @@ pub fn result(seen: Seen<'_>) -> VariantResult {
     let intervals = intervals(variant, flows, reports);
     let derived = derived(variant, flows, reports, &windows);
     let series = series(variant, flows, reports, windows, backlogs);
+    let (programs, timelines) = programs::results(variant, reports);
     VariantResult {
         deadlocks: Vec::new(),
         name: variant.name.clone(),
@@ -86,6 +88,7 @@ pub fn result(seen: Seen<'_>) -> VariantResult {
         cpu_idle_min,
         derived,
         intervals,
+        programs,
         samples: Samples {
             rtt_us,
             wake_us,
@@ -95,6 +98,7 @@ pub fn result(seen: Seen<'_>) -> VariantResult {
                 .collect(),
             series,
             traces: Vec::new(),
+            timelines,
             films: Vec::new(),
         },
     }

@@ -12,6 +12,7 @@ pub mod offered;
 pub mod phases;
 pub mod plan;
 pub mod planning;
+pub mod programs;
 pub mod tracking;
 pub mod windows;
 

@@ -69,6 +69,7 @@ fn sender_bps(kind: &TrafficKind) -> Option<f64> {
         | TrafficKind::Incast { .. }
         | TrafficKind::Shuffle { .. }
         | TrafficKind::Queries { .. }
+        | TrafficKind::Program { .. }
         | TrafficKind::Trace {
             load: Load::Concurrent(_),
             ..

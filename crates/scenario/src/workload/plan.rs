@@ -5,9 +5,10 @@
 //! (which the lab gives separately, as CLOCK_REALTIME, once everybody is ready), sizes are bytes,
 //! flows are ids that [`super::flows`] explains.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
+use sluicegate_program::Rank;
 
 /// Everything that one tenant needs to know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -243,6 +244,59 @@ pub enum Role {
         /// Names of classes, as at the source.
         classes: Vec<String>,
     },
+    /// A rank of a parallel program. Of a pair the lower rank connects.
+    Rank {
+        /// Index of its traffic.
+        traffic: u32,
+        /// Its number in the program.
+        rank: u32,
+        /// TCP port.
+        port: u16,
+        /// The ranks that it exchanges messages with, in order.
+        partners: Vec<Partner>,
+        /// Messages are datagrams of so many bytes of payload at most, and it listens on `port` + i
+        /// for rank i; `None` = a connection with each partner.
+        #[serde(default)]
+        datagram_bytes: Option<u16>,
+        /// Longer messages wait until their receives are posted.
+        eager_bytes: u64,
+        /// What it does.
+        #[serde(with = "shared")]
+        operations: Arc<Rank>,
+        /// When it begins.
+        span: Span,
+    },
+}
+
+/// A rank that another exchanges messages with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Partner {
+    /// Its number in the program.
+    pub rank: u32,
+    /// Flow id of the pair.
+    pub flow: u32,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// What roles share is written as their own.
+mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<T: Serialize, S: Serializer>(
+        shared: &Arc<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        (**shared).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Arc<T>, D::Error> {
+        T::deserialize(deserializer).map(Arc::new)
+    }
 }
 
 /// A time during which an application offers a constant rate.
@@ -429,6 +483,9 @@ pub struct Report {
     pub wakes_us: Vec<f64>,
     /// Completion times: classes of the scenario, and `answer` and `round` of incasts.
     pub completions: Vec<CompletionReport>,
+    /// Ranks of parallel programs.
+    #[serde(default)]
+    pub ranks: Vec<RankReport>,
     /// Counters of senders of datagrams.
     #[serde(default)]
     pub datagrams_sent: Vec<DatagramsSent>,
@@ -524,6 +581,43 @@ pub struct DatagramsReceived {
     /// (datagrams, bytes of payload) of its socket up to the latest of them that was received;
     /// `None` = none was.
     pub latest: Option<(u64, u64)>,
+}
+
+/// The times of a rank of a parallel program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankReport {
+    /// Index of its traffic.
+    pub traffic: u32,
+    /// Its number in the program.
+    pub rank: u32,
+    /// When all its connections stood; `None` = not yet.
+    pub begin_ns: Option<u64>,
+    /// By operation.
+    pub times: Vec<OperationTimes>,
+}
+
+/// When an operation began and ended, in ns after the start of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperationTimes {
+    /// [`u64::MAX`] = not yet.
+    pub begin_ns: u64,
+    /// [`u64::MAX`] = not yet.
+    pub end_ns: u64,
+    /// The operation of the same rank that let it begin last; [`u32::MAX`] = none.
+    pub after: u32,
+    /// Of a receive that waited for its message: rank and operation that sent it.
+    pub sender: Option<(u32, u32)>,
+}
+
+impl Default for OperationTimes {
+    fn default() -> Self {
+        Self {
+            begin_ns: u64::MAX,
+            end_ns: u64::MAX,
+            after: u32::MAX,
+            sender: None,
+        }
+    }
 }
 
 /// Samples of one ping-pong probe, exchanges begun in the measured window.

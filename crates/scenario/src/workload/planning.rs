@@ -5,6 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 
 mod arrivals;
 mod datagrams;
+mod programs;
 mod queries;
 mod trace;
 
@@ -202,6 +203,7 @@ impl Planner<'_> {
                 class,
             } => self.shuffle(*bytes, *parallel, class),
             TrafficKind::Trace { .. } => return self.trace(),
+            TrafficKind::Program { .. } => self.program(),
         }
         Ok(())
     }

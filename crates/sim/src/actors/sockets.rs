@@ -163,6 +163,22 @@ impl<F: PacketFabric> Io for Sockets<'_, F> {
         self.net.send_datagrams(end(socket), bytes, payload)
     }
 
+    fn bind_message_datagrams(&mut self, port: u16, key: u64) -> Result<(), String> {
+        self.net.bind_datagrams(self.tenant, port, self.owner(key));
+        Ok(())
+    }
+
+    fn send_message_datagrams(
+        &mut self,
+        socket: SocketId,
+        header: &MessageHeader,
+        payload: u16,
+    ) -> Result<(), String> {
+        self.net.post_datagram_header(end(socket), *header)?;
+        self.net.send_datagrams(end(socket), header.bytes, payload);
+        Ok(())
+    }
+
     fn datagrams_taken(&self, socket: SocketId) -> (u64, u64) {
         self.net.datagrams_taken(end(socket))
     }

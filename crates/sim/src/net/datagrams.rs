@@ -7,6 +7,7 @@
 
 use std::{collections::VecDeque, net::IpAddr};
 
+use sluicegate_apps::MessageHeader;
 use sluicegate_fabric::graph::HostId;
 use sluicegate_tcp::Events;
 use sluicegate_vswitch::Vnics;
@@ -86,6 +87,25 @@ impl<F: PacketFabric> Net<F> {
             ..Datagrams::default()
         }));
         id
+    }
+
+    /// Puts the header of a message beside the datagrams that a socket sends next. Only in networks
+    /// of one part, as those of converged Ethernet are.
+    ///
+    /// # Errors
+    /// Nothing of this part is bound to the peer's port.
+    pub fn post_datagram_header(
+        &mut self,
+        end: EndId,
+        header: MessageHeader,
+    ) -> Result<(), String> {
+        let addressing = &self.sockets.ends[end as usize].addressing;
+        let peer = (addressing.peer_tenant, addressing.peer_port);
+        let Some(&bound) = self.sockets.bound.get(&peer) else {
+            return Err(format!("nothing receives datagrams at port {}", peer.1));
+        };
+        self.sockets.message_headers.push(bound, header);
+        Ok(())
     }
 
     /// An application sends `bytes` in datagrams of at most `payload` bytes. Returns the datagrams

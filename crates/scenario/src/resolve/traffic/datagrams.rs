@@ -42,12 +42,22 @@ pub struct Frames {
     socket_buffer_bytes: u64,
 }
 
-/// Reads `bytes` and `socket_buffer`.
-pub fn read_frames(table: &Table<'_>, mtu_bytes: u32, ip_version: u8) -> Option<Frames> {
-    let headers_bytes = match ip_version {
+fn headers_bytes(ip_version: u8) -> u32 {
+    match ip_version {
         4 => HEADERS_V4_BYTES,
         _ => HEADERS_V6_BYTES,
-    };
+    }
+}
+
+/// The payload of a datagram that fills the MTU.
+pub fn payload_bytes(mtu_bytes: u32, ip_version: u8) -> u16 {
+    let bytes = mtu_bytes.saturating_sub(headers_bytes(ip_version));
+    u16::try_from(bytes).unwrap_or(u16::MAX)
+}
+
+/// Reads `bytes` and `socket_buffer`.
+pub fn read_frames(table: &Table<'_>, mtu_bytes: u32, ip_version: u8) -> Option<Frames> {
+    let headers_bytes = headers_bytes(ip_version);
     let payload_bytes = read_payload(table, mtu_bytes - headers_bytes);
     let socket_buffer_bytes = read_buffer(table);
     Some(Frames {

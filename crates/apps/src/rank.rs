@@ -1,0 +1,491 @@
+//! A rank of a parallel program.
+//!
+//! Each pair of ranks that exchange messages has a connection, which the lower rank opens and which
+//! lasts. A rank begins its operations when all its connections stand. A message of up to so many
+//! bytes is sent at once (eager): its send ends when the socket has taken it. A longer one is
+//! announced first (rendezvous): its data leave when the receiver has posted the receive and has
+//! granted them.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use sluicegate_program::{self as program, Kind, Matcher, Message, Progress};
+use sluicegate_scenario::workload::{
+    Report,
+    plan::{OperationTimes, Partner, RankReport, Span},
+};
+
+use crate::{
+    Actor,
+    io::{HEADER_BYTES, Io, MessageHeader, SocketId},
+};
+
+/// Key of accepted connections whose rank is not known yet.
+const UNKNOWN: u64 = u64::MAX;
+
+/// Key of the timer that opens connections; others are the number of a CPU.
+const OPEN: u64 = u64::MAX;
+
+/// What a message is: [`MessageHeader::class`].
+mod class {
+    /// The first on a connection: `tag` is the rank that opened it.
+    pub const HELLO: u16 = 0;
+    /// A whole message: `tag` is its own above the number of the send.
+    pub const EAGER: u16 = 1;
+    /// The announcement of a message; `tag` as of `EAGER`.
+    pub const REQUEST: u16 = 2;
+    /// The data of the send `tag` may come.
+    pub const GRANT: u16 = 3;
+    /// The data of the send `tag`.
+    pub const DATA: u16 = 4;
+}
+
+/// A message that is not completely written.
+struct Outgoing {
+    header: MessageHeader,
+    written: u64,
+    /// The send that ends with it.
+    ends: Option<u32>,
+}
+
+/// The connection to a partner.
+struct Line {
+    partner: Partner,
+    socket: Option<SocketId>,
+    queue: VecDeque<Outgoing>,
+    /// Bytes of messages that are not complete.
+    received: u64,
+    /// Receives whose data were granted: the partner's send, and the receive.
+    granted: Vec<(u32, u32)>,
+    /// Datagrams that have arrived.
+    datagrams: u64,
+}
+
+/// How messages reach a partner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Over a connection.
+    Connection,
+    /// As datagrams of so many bytes of payload at most, none of which is lost.
+    Datagrams(u16),
+}
+
+/// A CPU of the rank: what it computes, and what waits for it.
+#[derive(Default)]
+struct Cpu {
+    computes: Option<u32>,
+    waiting: VecDeque<u32>,
+}
+
+/// The state machine.
+pub struct Rank {
+    traffic: u32,
+    me: u32,
+    port: u16,
+    way: Way,
+    eager_bytes: u64,
+    operations: Arc<program::Rank>,
+    span: Span,
+    lines: Vec<Line>,
+    /// Bytes read from connections whose rank is not known yet.
+    strangers: BTreeMap<SocketId, u64>,
+    missing_lines: usize,
+    begin_ns: Option<u64>,
+    progress: Progress,
+    matcher: Matcher,
+    cpus: Vec<Cpu>,
+    times: Vec<OperationTimes>,
+}
+
+impl Rank {
+    pub fn new(
+        (traffic, me, port): (u32, u32, u16),
+        partners: Vec<Partner>,
+        way: Way,
+        eager_bytes: u64,
+        operations: Arc<program::Rank>,
+        span: Span,
+    ) -> Self {
+        let cpus = operations.operations().iter().map(|op| usize::from(op.cpu));
+        let cpus = cpus.max().map_or(0, |last| last + 1);
+        let lines = partners.into_iter().map(|partner| Line {
+            partner,
+            socket: None,
+            queue: VecDeque::new(),
+            received: 0,
+            granted: Vec::new(),
+            datagrams: 0,
+        });
+        let lines: Vec<Line> = lines.collect();
+        Self {
+            traffic,
+            me,
+            port,
+            way,
+            eager_bytes,
+            span,
+            missing_lines: lines.len(),
+            lines,
+            strangers: BTreeMap::new(),
+            begin_ns: None,
+            progress: Progress::new(&operations),
+            matcher: Matcher::default(),
+            cpus: (0..cpus).map(|_| Cpu::default()).collect(),
+            times: vec![OperationTimes::default(); operations.operations().len()],
+            operations,
+        }
+    }
+
+    fn line(&self, rank: u32) -> Option<usize> {
+        let found = (self.lines).binary_search_by_key(&rank, |line| line.partner.rank);
+        found.ok()
+    }
+
+    /// A connection stands.
+    fn joined<I: Io>(&mut self, io: &mut I, index: usize, socket: SocketId) {
+        self.lines[index].socket = Some(socket);
+        self.missing_lines -= 1;
+        self.start(io);
+    }
+
+    /// Begins the program, if everything is there for it.
+    fn start<I: Io>(&mut self, io: &mut I) {
+        let now_ns = io.now_ns();
+        let due = self.missing_lines == 0 && now_ns >= self.span.begin_ns;
+        if due && self.begin_ns.is_none() {
+            self.begin_ns = Some(now_ns);
+            self.go_on(io);
+        }
+    }
+
+    /// Begins all operations that may.
+    fn go_on<I: Io>(&mut self, io: &mut I) {
+        if self.begin_ns.is_none() {
+            return;
+        }
+        while let Some(number) = self.progress.take() {
+            let operation = self.operations.operations()[number as usize];
+            match operation.kind {
+                Kind::Compute => self.compute(io, number),
+                Kind::Send => {
+                    self.begun(io, number);
+                    self.send(io, number, &operation);
+                }
+                Kind::Receive => {
+                    self.begun(io, number);
+                    self.receive(io, number, &operation);
+                }
+            }
+        }
+    }
+
+    fn begun<I: Io>(&mut self, io: &I, number: u32) {
+        self.times[number as usize].begin_ns = io.now_ns();
+        let times = &mut self.times;
+        self.progress.begun(&self.operations, number, |freed| {
+            times[freed as usize].after = number
+        });
+    }
+
+    fn ended<I: Io>(&mut self, io: &I, number: u32) {
+        self.times[number as usize].end_ns = io.now_ns();
+        let times = &mut self.times;
+        self.progress.ended(&self.operations, number, |freed| {
+            times[freed as usize].after = number
+        });
+    }
+
+    fn compute<I: Io>(&mut self, io: &mut I, number: u32) {
+        let operation = self.operations.operations()[number as usize];
+        let cpu = &mut self.cpus[usize::from(operation.cpu)];
+        if cpu.computes.is_some() {
+            return cpu.waiting.push_back(number);
+        }
+        self.begun(io, number);
+        if operation.size == 0 {
+            return self.ended(io, number);
+        }
+        self.cpus[usize::from(operation.cpu)].computes = Some(number);
+        let end_ns = io.now_ns().saturating_add(operation.size);
+        io.timer(end_ns, operation.cpu.into());
+    }
+
+    /// A CPU has done what it computed.
+    fn computed<I: Io>(&mut self, io: &mut I, cpu: usize) {
+        let Some(number) = self.cpus[cpu].computes.take() else {
+            return;
+        };
+        self.ended(io, number);
+        while self.cpus[cpu].computes.is_none() {
+            let Some(next) = self.cpus[cpu].waiting.pop_front() else {
+                break;
+            };
+            self.times[next as usize].after = number;
+            self.compute(io, next);
+        }
+        self.go_on(io);
+    }
+
+    fn send<I: Io>(&mut self, io: &mut I, number: u32, operation: &program::Operation) {
+        let Some(index) = self.line(operation.peer) else {
+            return;
+        };
+        let eager = operation.size <= self.eager_bytes;
+        let header = MessageHeader {
+            bytes: HEADER_BYTES + if eager { operation.size } else { 0 },
+            tag: u64::from(operation.tag) << 32 | u64::from(number),
+            class: if eager { class::EAGER } else { class::REQUEST },
+        };
+        self.post(io, index, header, eager.then_some(number));
+    }
+
+    fn receive<I: Io>(&mut self, io: &mut I, number: u32, operation: &program::Operation) {
+        let taken = self.matcher.post(operation.peer, operation.tag, number);
+        match taken {
+            Some(message) if message.waits => self.grant(io, &message, number),
+            Some(_) => self.ended(io, number),
+            None => {}
+        }
+    }
+
+    /// Lets the data of an announced message come, for this receive.
+    fn grant<I: Io>(&mut self, io: &mut I, message: &Message, receive: u32) {
+        let Some(index) = self.line(message.source) else {
+            return;
+        };
+        self.lines[index].granted.push((message.operation, receive));
+        let header = MessageHeader {
+            bytes: HEADER_BYTES,
+            tag: message.operation.into(),
+            class: class::GRANT,
+        };
+        self.post(io, index, header, None);
+    }
+
+    fn post<I: Io>(&mut self, io: &mut I, index: usize, header: MessageHeader, ends: Option<u32>) {
+        self.lines[index].queue.push_back(Outgoing {
+            header,
+            written: 0,
+            ends,
+        });
+        if self.lines[index].queue.len() == 1 {
+            self.write(io, index);
+        }
+    }
+
+    /// Writes what fits; sends that end with it end.
+    fn write<I: Io>(&mut self, io: &mut I, index: usize) {
+        if let Way::Datagrams(payload) = self.way {
+            return self.write_datagrams(io, index, payload);
+        }
+        while let Some(socket) = self.lines[index].socket {
+            let Some(message) = self.lines[index].queue.front_mut() else {
+                return;
+            };
+            let (header, written) = (&message.header, message.written);
+            message.written += io.write_message(socket, header, written..header.bytes);
+            if message.written < message.header.bytes {
+                return; // `writable` comes
+            }
+            let ends = message.ends;
+            self.lines[index].queue.pop_front();
+            if let Some(number) = ends {
+                self.ended(io, number);
+            }
+        }
+    }
+
+    /// Sends all that waits; a send ends at once.
+    fn write_datagrams<I: Io>(&mut self, io: &mut I, index: usize, payload: u16) {
+        let Some(socket) = self.lines[index].socket else {
+            return;
+        };
+        while let Some(message) = self.lines[index].queue.pop_front() {
+            if let Err(why) = io.send_message_datagrams(socket, &message.header, payload) {
+                io.note(why);
+            }
+            if let Some(number) = message.ends {
+                self.ended(io, number);
+            }
+        }
+    }
+
+    /// Takes what has arrived from a partner.
+    fn read_datagrams<I: Io>(&mut self, io: &mut I, socket: SocketId, index: usize) {
+        let line = &mut self.lines[index];
+        while let Some(datagram) = io.receive_datagram(socket) {
+            if datagram.number != line.datagrams {
+                let rank = line.partner.rank;
+                io.note(format!("a datagram from rank {rank} was lost or overtaken"));
+            }
+            line.datagrams += 1;
+            line.received += datagram.bytes;
+        }
+    }
+
+    /// Opens sockets for datagrams to all partners. A rank listens for each on a port of its own.
+    fn open_datagrams<I: Io>(&mut self, io: &mut I) {
+        let port = self.port + self.me as u16;
+        for index in 0..self.lines.len() {
+            let address = self.lines[index].partner.address.ip();
+            let socket = io.open_datagrams((address, port).into(), u64::MAX);
+            self.lines[index].socket = Some(socket);
+        }
+        self.missing_lines = 0;
+    }
+
+    fn message<I: Io>(&mut self, io: &mut I, index: usize, header: MessageHeader) {
+        let source = self.lines[index].partner.rank;
+        match header.class {
+            class::EAGER | class::REQUEST => {
+                let message = Message {
+                    source,
+                    tag: (header.tag >> 32) as u32,
+                    operation: header.tag as u32,
+                    waits: header.class == class::REQUEST,
+                };
+                let Some(receive) = self.matcher.arrive(message) else {
+                    return;
+                };
+                self.times[receive as usize].sender = Some((source, message.operation));
+                match message.waits {
+                    true => self.grant(io, &message, receive),
+                    false => self.ended(io, receive),
+                }
+            }
+            class::GRANT => self.granted(io, index, header.tag as u32),
+            class::DATA => {
+                let granted = &mut self.lines[index].granted;
+                let send = header.tag as u32;
+                let at = granted.iter().position(|(of, _)| *of == send);
+                if let Some((_, receive)) = at.map(|at| granted.swap_remove(at)) {
+                    self.ended(io, receive);
+                }
+            }
+            _ => io.note(format!("rank {source}: an unknown message")),
+        }
+    }
+
+    /// The data of a send may leave.
+    fn granted<I: Io>(&mut self, io: &mut I, index: usize, send: u32) {
+        let Some(operation) = self.operations.operations().get(send as usize) else {
+            return;
+        };
+        let header = MessageHeader {
+            bytes: HEADER_BYTES + operation.size,
+            tag: send.into(),
+            class: class::DATA,
+        };
+        self.post(io, index, header, Some(send));
+    }
+
+    /// The first message on an accepted connection says whose it is.
+    fn introduce<I: Io>(&mut self, io: &mut I, socket: SocketId) -> Option<usize> {
+        let received = self.strangers.entry(socket).or_default();
+        *received += io.read_messages(socket);
+        let hello = io.take_message(socket, received)?;
+        let received = self.strangers.remove(&socket)?;
+        let index = self.line(hello.tag as u32)?;
+        io.set_key(socket, index as u64);
+        self.lines[index].received = received;
+        self.joined(io, index, socket);
+        Some(index)
+    }
+}
+
+impl Actor for Rank {
+    fn prepare<I: Io>(&mut self, io: &mut I) {
+        if self.way == Way::Connection {
+            return io.listen(self.port, UNKNOWN);
+        }
+        for index in 0..self.lines.len() {
+            let port = self.port + self.lines[index].partner.rank as u16;
+            if let Err(why) = io.bind_message_datagrams(port, index as u64) {
+                io.note(why);
+            }
+        }
+    }
+
+    fn begin<I: Io>(&mut self, io: &mut I) {
+        io.timer(self.span.begin_ns, OPEN);
+    }
+
+    fn connected<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
+        if key == UNKNOWN {
+            return; // its first message is awaited
+        }
+        let index = key as usize;
+        self.lines[index].queue.push_front(Outgoing {
+            header: MessageHeader {
+                bytes: HEADER_BYTES,
+                tag: self.me.into(),
+                class: class::HELLO,
+            },
+            written: 0,
+            ends: None,
+        });
+        self.lines[index].socket = Some(socket);
+        self.write(io, index);
+        self.joined(io, index, socket);
+    }
+
+    fn readable<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
+        let index = match key {
+            UNKNOWN => match self.introduce(io, socket) {
+                Some(index) => index,
+                None => return,
+            },
+            key if self.way != Way::Connection => {
+                self.read_datagrams(io, socket, key as usize);
+                key as usize
+            }
+            key => {
+                let bytes = io.read_messages(socket);
+                self.lines[key as usize].received += bytes;
+                key as usize
+            }
+        };
+        while let Some(header) = io.take_message(socket, &mut self.lines[index].received) {
+            self.message(io, index, header);
+        }
+        self.go_on(io);
+    }
+
+    fn writable<I: Io>(&mut self, io: &mut I, _: SocketId, key: u64) {
+        if key != UNKNOWN {
+            self.write(io, key as usize);
+            self.go_on(io);
+        }
+    }
+
+    fn timer<I: Io>(&mut self, io: &mut I, key: u64) {
+        if key != OPEN {
+            return self.computed(io, key as usize);
+        }
+        if self.way != Way::Connection {
+            self.open_datagrams(io);
+        }
+        for index in 0..self.lines.len() {
+            let partner = self.lines[index].partner;
+            if partner.rank > self.me && self.way == Way::Connection {
+                io.connect(partner.address, index as u64);
+            }
+        }
+        self.start(io);
+    }
+
+    fn is_complete(&self) -> Option<bool> {
+        Some(self.progress.left() == 0)
+    }
+
+    fn finish<I: Io>(&mut self, _: &mut I, report: &mut Report) {
+        report.ranks.push(RankReport {
+            traffic: self.traffic,
+            rank: self.me,
+            begin_ns: self.begin_ns,
+            times: std::mem::take(&mut self.times),
+        });
+    }
+}

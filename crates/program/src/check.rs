@@ -1,0 +1,318 @@
+//! What is wrong with a program before it runs: ranks that do not exist, messages without a
+//! partner, operations that wait for one another.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::{ANY_SOURCE, Kind, Matcher, Message, Operation, Program, Progress, Rank};
+
+/// A fault of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The rank, if it is one's.
+    pub rank: Option<u32>,
+    /// What is wrong, with its place.
+    pub reason: String,
+}
+
+/// Links of a chain of waiting operations that are told.
+const CHAIN_MAX: usize = 8;
+
+/// Checks a program whose messages of more than `eager_bytes` wait for their receives.
+///
+/// # Errors
+/// The first fault.
+pub fn check(program: &Program, eager_bytes: u64) -> Result<(), Fault> {
+    let ranks = program.ranks.len() as u32;
+    for (me, rank) in (0..).zip(&program.ranks) {
+        peers(me, rank, ranks)?;
+        cycles(me, rank)?;
+    }
+    if program.has_wildcards() {
+        // Which messages match depends on times.
+        return Ok(());
+    }
+    partners(program)?;
+    deadlocks(program, eager_bytes)
+}
+
+fn fault(rank: u32, reason: String) -> Fault {
+    Fault {
+        rank: Some(rank),
+        reason,
+    }
+}
+
+fn peers(me: u32, rank: &Rank, ranks: u32) -> Result<(), Fault> {
+    for (number, op) in (0..).zip(rank.operations()) {
+        let any = op.kind == Kind::Receive && op.peer == ANY_SOURCE;
+        if op.kind == Kind::Compute || any {
+            continue;
+        }
+        if op.peer >= ranks {
+            let what = rank.describe(number);
+            let reason = format!("{what}: the program has ranks 0 to {}", ranks - 1);
+            return Err(fault(me, reason));
+        }
+        if op.peer == me {
+            let what = rank.describe(number);
+            return Err(fault(me, format!("{what}: a rank sends itself nothing")));
+        }
+    }
+    Ok(())
+}
+
+/// Operations that require each other.
+fn cycles(me: u32, rank: &Rank) -> Result<(), Fault> {
+    let mut progress = Progress::new(rank);
+    let mut ended = vec![false; rank.operations().len()];
+    while let Some(operation) = progress.take() {
+        ended[operation as usize] = true;
+        progress.begun(rank, operation, |_| {});
+        progress.ended(rank, operation, |_| {});
+    }
+    if progress.left() == 0 {
+        return Ok(());
+    }
+    let chain: Vec<String> = cycle(rank, &ended)
+        .into_iter()
+        .take(CHAIN_MAX)
+        .map(|operation| rank.describe(operation))
+        .collect();
+    let reason = format!(
+        "operations require each other: {}",
+        chain.join(" requires ")
+    );
+    Err(fault(me, reason))
+}
+
+/// A cycle among those that never end, each requiring the next.
+fn cycle(rank: &Rank, ended: &[bool]) -> Vec<u32> {
+    // One that each requires and that never ends.
+    let mut before = vec![u32::MAX; ended.len()];
+    let stuck = (0..ended.len() as u32).filter(|at| !ended[*at as usize]);
+    for operation in stuck {
+        for dependent in rank.dependents(operation) {
+            before[dependent.operation as usize] = operation;
+        }
+    }
+    let mut seen = vec![false; ended.len()];
+    let Some(mut at) = ended.iter().position(|ended| !ended) else {
+        return Vec::new();
+    };
+    while !seen[at] && before[at] != u32::MAX {
+        seen[at] = true;
+        at = before[at] as usize;
+    }
+    let first = at as u32;
+    let mut cycle = vec![first];
+    let mut next = before[at];
+    while next != first && next != u32::MAX {
+        cycle.push(next);
+        next = before[next as usize];
+    }
+    cycle.push(first);
+    cycle
+}
+
+/// Of each source, destination and tag there are as many sends as receives.
+fn partners(program: &Program) -> Result<(), Fault> {
+    // Balance, and the last operation of each side: (rank, operation).
+    type Sides = (i64, Option<(u32, u32)>, Option<(u32, u32)>);
+    let mut found: BTreeMap<(u32, u32, u32), Sides> = BTreeMap::new();
+    for (me, rank) in (0..).zip(&program.ranks) {
+        for (number, op) in (0..).zip(rank.operations()) {
+            match op.kind {
+                Kind::Send => {
+                    let sides = found.entry((me, op.peer, op.tag)).or_default();
+                    (sides.0, sides.1) = (sides.0 + 1, Some((me, number)));
+                }
+                Kind::Receive => {
+                    let sides = found.entry((op.peer, me, op.tag)).or_default();
+                    (sides.0, sides.2) = (sides.0 - 1, Some((me, number)));
+                }
+                Kind::Compute => {}
+            }
+        }
+    }
+    let unequal = found.values().find(|sides| sides.0 != 0);
+    let Some((balance, send, receive)) = unequal else {
+        return Ok(());
+    };
+    let (last, other) = match *balance > 0 {
+        true => (send, "receive"),
+        false => (receive, "send"),
+    };
+    let (me, number) = last.unwrap_or_default();
+    let what = program.ranks[me as usize].describe(number);
+    let count = balance.unsigned_abs();
+    let reason = match count {
+        1 => format!("{what} has no partner: one {other} is missing"),
+        _ => format!("{what} and those like it: {count} {other}s are missing"),
+    };
+    Err(fault(me, reason))
+}
+
+/// A rank of a run without time.
+struct Untimed<'a> {
+    rank: &'a Rank,
+    progress: Progress,
+    matcher: Matcher,
+    waiting: Vec<u32>,
+}
+
+/// Runs the program without time: messages up to `eager_bytes` leave at once, longer ones when
+/// their receives are posted. Without wildcards the order changes nothing.
+fn deadlocks(program: &Program, eager_bytes: u64) -> Result<(), Fault> {
+    let mut ranks: Vec<Untimed<'_>> = (program.ranks.iter())
+        .map(|rank| Untimed {
+            rank,
+            progress: Progress::new(rank),
+            matcher: Matcher::default(),
+            waiting: Vec::new(),
+        })
+        .collect();
+    let mut active: VecDeque<u32> = (0..ranks.len() as u32).collect();
+    while let Some(me) = active.pop_front() {
+        while let Some(operation) = ranks[me as usize].progress.take() {
+            let own = &mut ranks[me as usize];
+            own.progress.begun(own.rank, operation, |_| {});
+            let op = own.rank.operations()[operation as usize];
+            if let Some(woken) = step(&mut ranks, me, operation, &op, eager_bytes) {
+                active.push_back(woken);
+            }
+        }
+    }
+    match ranks.iter().position(|rank| rank.progress.left() > 0) {
+        None => Ok(()),
+        Some(first) => Err(stuck(&ranks, first)),
+    }
+}
+
+/// Begins an operation; returns a rank that may go on.
+fn step(
+    ranks: &mut [Untimed<'_>],
+    me: u32,
+    operation: u32,
+    op: &Operation,
+    eager_bytes: u64,
+) -> Option<u32> {
+    let end = |ranks: &mut [Untimed<'_>], rank: u32, operation: u32| {
+        let own = &mut ranks[rank as usize];
+        own.waiting.retain(|waiting| *waiting != operation);
+        own.progress.ended(own.rank, operation, |_| {});
+    };
+    match op.kind {
+        Kind::Compute => {
+            end(ranks, me, operation);
+            None
+        }
+        Kind::Send => {
+            let message = Message {
+                source: me,
+                tag: op.tag,
+                operation,
+                waits: op.size > eager_bytes,
+            };
+            let receive = ranks[op.peer as usize].matcher.arrive(message);
+            if !message.waits || receive.is_some() {
+                end(ranks, me, operation);
+            } else {
+                ranks[me as usize].waiting.push(operation);
+            }
+            let receive = receive?;
+            end(ranks, op.peer, receive);
+            Some(op.peer)
+        }
+        Kind::Receive => {
+            let own = &mut ranks[me as usize];
+            let Some(message) = own.matcher.post(op.peer, op.tag, operation) else {
+                own.waiting.push(operation);
+                return None;
+            };
+            end(ranks, me, operation);
+            if !message.waits {
+                return None;
+            }
+            end(ranks, message.source, message.operation);
+            Some(message.source)
+        }
+    }
+}
+
+/// Who waits for whom, from a rank on until one comes again.
+fn stuck(ranks: &[Untimed<'_>], first: usize) -> Fault {
+    let mut seen = vec![false; ranks.len()];
+    let (mut at, mut chain) = (first, Vec::new());
+    while !seen[at] && chain.len() < CHAIN_MAX {
+        seen[at] = true;
+        let own = &ranks[at];
+        let Some(&operation) = own.waiting.first() else {
+            chain.push(format!("rank {at}, which has ended"));
+            break;
+        };
+        chain.push(format!("rank {at}: {}", own.rank.describe(operation)));
+        at = own.rank.operations()[operation as usize].peer as usize;
+    }
+    if seen[at] {
+        chain.push(format!("rank {at}"));
+    }
+    let left: usize = ranks.iter().map(|rank| rank.progress.left()).sum();
+    let reason = format!(
+        "{left} operations wait for ever: {}",
+        chain.join(" waits for ")
+    );
+    fault(first as u32, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::goal::text;
+
+    fn of(text: &str, eager_bytes: u64) -> Result<(), Fault> {
+        check(&text::read(text.as_bytes()).unwrap(), eager_bytes)
+    }
+
+    fn reason(text: &str, eager_bytes: u64) -> String {
+        of(text, eager_bytes).unwrap_err().reason
+    }
+
+    #[test]
+    fn ranks_and_partners_are_checked() {
+        let wrong = reason("num_ranks 2\nrank 0 {\nsend 8b to 2\n}\nrank 1 {\n}\n", 0);
+        assert_eq!(
+            wrong,
+            "send of 8 B to rank 2, tag 0 at line 3: the program has ranks 0 to 1"
+        );
+        let missing =
+            "num_ranks 2\nrank 0 {\nsend 8b to 1 tag 4\n}\nrank 1 {\nrecv 8b from 0 tag 5\n}\n";
+        assert_eq!(
+            reason(missing, 0),
+            "send of 8 B to rank 1, tag 4 at line 3 has no partner: one receive is missing"
+        );
+    }
+
+    #[test]
+    fn a_cycle_of_requirements_is_named() {
+        let cycle = "num_ranks 1\nrank 0 {\na: calc 1\nb: calc 2\nc: calc 3\nb requires a\na requires c\nc irequires b\n}\n";
+        let reason = reason(cycle, 0);
+        assert!(
+            reason.starts_with("operations require each other: "),
+            "{reason}"
+        );
+        assert!(reason.contains("computation of 3 ns at line 5"), "{reason}");
+    }
+
+    #[test]
+    fn a_deadlock_of_long_messages_is_none_of_short_ones() {
+        let both_send_first = "num_ranks 2\n\
+            rank 0 {\na: send 100b to 1\nb: recv 100b from 1\nb requires a\n}\n\
+            rank 1 {\na: send 100b to 0\nb: recv 100b from 0\nb requires a\n}\n";
+        assert_eq!(of(both_send_first, 100), Ok(()));
+        assert_eq!(
+            reason(both_send_first, 99),
+            "4 operations wait for ever: rank 0: send of 100 B to rank 1, tag 0 at line 3 \
+             waits for rank 1: send of 100 B to rank 0, tag 0 at line 8 waits for rank 0"
+        );
+    }
+}

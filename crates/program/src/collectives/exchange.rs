@@ -1,0 +1,93 @@
+//! Exchanges without reduction.
+
+use super::{Rounds, Transfer};
+
+/// Down a binomial tree from member 0.
+pub fn broadcast(members: u32) -> Rounds {
+    let mut rounds = Vec::new();
+    let mut reached = 1;
+    while reached < members {
+        let transfers = (0..reached.min(members - reached)).map(|from| Transfer {
+            from,
+            to: from + reached,
+            pieces: 0..1,
+            combine: false,
+        });
+        rounds.push(transfers.collect());
+        reached *= 2;
+    }
+    Rounds {
+        pieces: 1,
+        parts: 1,
+        rounds,
+    }
+}
+
+/// Piece f × members + t goes from member f to member t.
+pub fn all_to_all(members: u32) -> Rounds {
+    let round = |distance: u32| {
+        let transfers = (0..members).map(|from| {
+            let to = (from + distance) % members;
+            let piece = from * members + to;
+            Transfer {
+                from,
+                to,
+                pieces: piece..piece + 1,
+                combine: false,
+            }
+        });
+        transfers.collect()
+    };
+    Rounds {
+        pieces: members * members,
+        parts: members,
+        rounds: (1..members).map(round).collect(),
+    }
+}
+
+/// Messages without data.
+pub fn barrier(members: u32) -> Rounds {
+    let mut rounds = Vec::new();
+    let mut distance = 1;
+    while distance < members {
+        let transfers = (0..members).map(|from| Transfer {
+            from,
+            to: (from + distance) % members,
+            pieces: 0..1,
+            combine: true,
+        });
+        rounds.push(transfers.collect());
+        distance *= 2;
+    }
+    Rounds {
+        pieces: 1,
+        parts: 1,
+        rounds,
+    }
+}
+
+/// All in one round, the whole of the data to each neighbour. The first dimension varies fastest.
+pub fn halo(grid: &[u32]) -> Rounds {
+    let members: u32 = grid.iter().product();
+    let mut transfers = Vec::new();
+    let mut stride = 1;
+    for &length in grid {
+        for from in (0..members).filter(|_| length > 1) {
+            let at = from / stride % length;
+            for next in [(at + 1) % length, (at + length - 1) % length] {
+                transfers.push(Transfer {
+                    from,
+                    to: from - at * stride + next * stride,
+                    pieces: 0..1,
+                    combine: true,
+                });
+            }
+        }
+        stride *= length;
+    }
+    Rounds {
+        pieces: 1,
+        parts: 1,
+        rounds: vec![transfers],
+    }
+}

@@ -1,0 +1,466 @@
+//! GOAL as text. The grammar is that of LogGOPSim's `txt2bin` (github.com/spcl/LogGOPSim,
+//! `txt2bin.re`):
+//!
+//! ```text
+//! num_ranks 2
+//! rank 0 {
+//! l1: calc 100 cpu 0
+//! l2: send 8b to 1 tag 5 cpu 0 nic 0
+//! l2 requires l1
+//! }
+//! rank 1 {
+//! l1: recv 8b from 0 tag 5
+//! }
+//! ```
+//! Labels are optional; `requires` waits for the end, `irequires` for the begin. A receive may say
+//! `from -1` (any rank) and `tag -1` (any tag). `//` comments a line, `/* */` anything. Here ranks
+//! may stand in any order, labels may be used before they are defined, and `nic` means nothing: a
+//! rank has one.
+
+use std::{collections::HashMap, io::BufRead, mem, sync::Arc};
+
+use super::{Fault, Place, unreadable};
+use crate::{
+    ANY_SOURCE, ANY_TAG, Kind, OPERATIONS_MAX, Operation, Places, Program, RANKS_MAX, RankBuilder,
+};
+
+/// Longest line in bytes.
+const LINE_MAX: usize = 1 << 16;
+
+/// Reads a text.
+///
+/// # Errors
+/// The first fault, with its line.
+pub fn read(mut file: impl BufRead) -> Result<Program, Fault> {
+    let mut reader = Reader::default();
+    let mut line = Vec::new();
+    loop {
+        reader.line += 1;
+        line.clear();
+        let mut limited = std::io::Read::take(&mut file, LINE_MAX as u64 + 1);
+        let read = limited.read_until(b'\n', &mut line);
+        let bytes = read.map_err(|error| reader.fault(unreadable(&error)))?;
+        if bytes == 0 {
+            break;
+        }
+        if bytes > LINE_MAX {
+            return Err(reader.fault(format!("the line is longer than {LINE_MAX} bytes")));
+        }
+        let text = std::str::from_utf8(&line)
+            .map_err(|_| reader.fault("the line is no text (UTF-8)".to_owned()))?;
+        reader.read_line(text)?;
+    }
+    reader.finish()
+}
+
+#[derive(Default)]
+struct Reader {
+    line: u32,
+    in_comment: bool,
+    ranks: Vec<Option<Arc<crate::Rank>>>,
+    rank: Option<u32>,
+    own: RankBuilder,
+    lines: Vec<u32>,
+    labels: HashMap<String, u32>,
+    /// Of the rank: (line, label that waits, label waited for, whether for the begin).
+    requirements: Vec<(u32, String, String, bool)>,
+}
+
+/// What is left of a line.
+struct Words<'a>(std::iter::Peekable<std::vec::IntoIter<&'a str>>);
+
+impl<'a> Words<'a> {
+    fn next(&mut self) -> Option<&'a str> {
+        self.0.next()
+    }
+
+    fn peek(&mut self) -> Option<&'a str> {
+        self.0.peek().copied()
+    }
+
+    fn skip(&mut self, word: &str) -> bool {
+        let there = self.peek() == Some(word);
+        if there {
+            self.next();
+        }
+        there
+    }
+}
+
+/// Words, numbers (an 8 of `8b` is a word of its own) and signs.
+fn words(text: &str) -> Words<'_> {
+    let kind = |byte: u8| match byte {
+        b'0'..=b'9' | b'-' => 1,
+        b'a'..=b'z' | b'A'..=b'Z' | b'_' => 2,
+        _ => 0,
+    };
+    let bytes = text.as_bytes();
+    let mut words = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let begin = at;
+        let first = kind(bytes[at]);
+        at += 1;
+        if bytes[begin].is_ascii_whitespace() {
+            continue;
+        }
+        let joins = |byte: u8| match first {
+            1 => kind(byte) == 1,
+            2 => kind(byte) == 2 || byte.is_ascii_digit(),
+            _ => !byte.is_ascii(),
+        };
+        while at < bytes.len() && joins(bytes[at]) {
+            at += 1;
+        }
+        // A sign that is not ASCII is taken as a whole.
+        while !text.is_char_boundary(at) {
+            at += 1;
+        }
+        words.push(&text[begin..at]);
+    }
+    Words(words.into_iter().peekable())
+}
+
+impl Reader {
+    fn fault(&self, reason: String) -> Fault {
+        Fault {
+            place: Place::Line(self.line),
+            rank: self.rank,
+            reason,
+        }
+    }
+
+    fn expected(&self, what: &str, found: Option<&str>) -> Fault {
+        let found = found.map_or("the end of the line".to_owned(), |word| format!("`{word}`"));
+        self.fault(format!("expected {what}, found {found}"))
+    }
+
+    /// The line without its comments.
+    fn uncomment(&mut self, mut text: &str) -> String {
+        let mut bare = String::new();
+        loop {
+            if self.in_comment {
+                let Some(end) = text.find("*/") else {
+                    return bare;
+                };
+                text = &text[end + 2..];
+                self.in_comment = false;
+            }
+            let (line, block) = (text.find("//"), text.find("/*"));
+            match (line, block) {
+                (Some(line), block) if block.is_none_or(|block| line < block) => {
+                    bare.push_str(&text[..line]);
+                    return bare;
+                }
+                (_, Some(block)) => {
+                    bare.push_str(&text[..block]);
+                    bare.push(' ');
+                    text = &text[block + 2..];
+                    self.in_comment = true;
+                }
+                _ => {
+                    bare.push_str(text);
+                    return bare;
+                }
+            }
+        }
+    }
+
+    fn read_line(&mut self, text: &str) -> Result<(), Fault> {
+        let bare = self.uncomment(text);
+        let mut words = words(&bare);
+        while let Some(word) = words.next() {
+            match word {
+                "num_ranks" => self.read_ranks(&mut words)?,
+                "rank" if self.rank.is_none() => self.open(&mut words)?,
+                "}" if self.rank.is_some() => self.close()?,
+                _ if self.rank.is_some() => {
+                    self.statement(word, &mut words)?;
+                    match words.peek() {
+                        None | Some("}") => {}
+                        more => return Err(self.expected("the end of the line", more)),
+                    }
+                }
+                _ => return Err(self.expected("`num_ranks` or `rank`", Some(word))),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_ranks(&mut self, words: &mut Words<'_>) -> Result<(), Fault> {
+        let count = self.number(words, u64::from(RANKS_MAX))?;
+        if count == 0 {
+            return Err(self.fault("a program has one rank at least".to_owned()));
+        }
+        if !self.ranks.is_empty() {
+            return Err(self.fault("`num_ranks` is said twice".to_owned()));
+        }
+        self.ranks = vec![None; count as usize];
+        Ok(())
+    }
+
+    fn open(&mut self, words: &mut Words<'_>) -> Result<(), Fault> {
+        let rank = self.number(words, u64::from(u32::MAX))?;
+        if self.ranks.is_empty() {
+            return Err(self.fault("`num_ranks` must come before the first rank".to_owned()));
+        }
+        match self.ranks.get(rank as usize) {
+            Some(None) => {}
+            Some(Some(_)) => return Err(self.fault(format!("rank {rank} is there twice"))),
+            None => {
+                let last = self.ranks.len() - 1;
+                let reason = format!("there is no rank {rank}: the file has ranks 0 to {last}");
+                return Err(self.fault(reason));
+            }
+        }
+        self.rank = Some(rank as u32);
+        match words.next() {
+            Some("{") => Ok(()),
+            found => Err(self.expected("`{`", found)),
+        }
+    }
+
+    fn close(&mut self) -> Result<(), Fault> {
+        let requirements = mem::take(&mut self.requirements);
+        let line = self.line;
+        for (at, waiting, before, of_begin) in requirements {
+            self.line = at;
+            let (waiting, before) = (self.label(&waiting)?, self.label(&before)?);
+            self.own.require(waiting, before, of_begin);
+        }
+        self.line = line;
+        self.labels.clear();
+        let mut own = mem::take(&mut self.own);
+        own.set_places(Places::Lines(mem::take(&mut self.lines)));
+        if let Some(rank) = self.rank.take() {
+            self.ranks[rank as usize] = Some(Arc::new(own.finish()));
+        }
+        Ok(())
+    }
+
+    fn label(&self, name: &str) -> Result<u32, Fault> {
+        let known = self.labels.get(name).copied();
+        known.ok_or_else(|| self.fault(format!("no operation is labelled `{name}`")))
+    }
+
+    fn statement(&mut self, word: &str, words: &mut Words<'_>) -> Result<(), Fault> {
+        if !word.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            let known = "`send`, `recv`, `calc`, a label or `}`";
+            return Err(self.expected(known, Some(word)));
+        }
+        match words.peek() {
+            Some(":") => {
+                words.next();
+                let operation = words.next().unwrap_or_default();
+                let number = self.operation(operation, words)?;
+                if self.labels.insert(word.to_owned(), number).is_some() {
+                    return Err(self.fault(format!("the label `{word}` is there twice")));
+                }
+                Ok(())
+            }
+            Some(requires @ ("requires" | "irequires")) => {
+                words.next();
+                let before = match words.next() {
+                    Some(name) if name.starts_with(|c: char| c.is_ascii_alphabetic()) => name,
+                    found => return Err(self.expected("a label", found)),
+                };
+                let requirement = (
+                    self.line,
+                    word.to_owned(),
+                    before.to_owned(),
+                    requires == "irequires",
+                );
+                self.requirements.push(requirement);
+                Ok(())
+            }
+            found if !["send", "recv", "calc"].contains(&word) => {
+                Err(self.expected("`:`, `requires` or `irequires`", found))
+            }
+            _ => self.operation(word, words).map(|_| ()),
+        }
+    }
+
+    fn operation(&mut self, word: &str, words: &mut Words<'_>) -> Result<u32, Fault> {
+        let kind = match word {
+            "send" => Kind::Send,
+            "recv" => Kind::Receive,
+            "calc" => Kind::Compute,
+            found => return Err(self.expected("`send`, `recv` or `calc`", Some(found))),
+        };
+        let mut operation = Operation {
+            size: self.number(words, i64::MAX as u64)?,
+            peer: 0,
+            tag: 0,
+            requires: 0,
+            phase: 0,
+            cpu: 0,
+            kind,
+        };
+        if kind != Kind::Compute {
+            self.partner(words, &mut operation)?;
+        }
+        loop {
+            if kind != Kind::Compute && words.skip("tag") {
+                operation.tag = match kind == Kind::Receive && words.skip("-1") {
+                    true => ANY_TAG,
+                    false => self.number(words, u64::from(ANY_TAG - 1))? as u32,
+                };
+            } else if words.skip("cpu") {
+                operation.cpu = self.number(words, 255)? as u8;
+            } else if kind != Kind::Compute && words.skip("nic") {
+                self.number(words, 255)?;
+            } else {
+                break;
+            }
+        }
+        if self.own.len() >= OPERATIONS_MAX {
+            return Err(self.fault(format!("more than {OPERATIONS_MAX} operations")));
+        }
+        self.lines.push(self.line);
+        Ok(self.own.add(operation))
+    }
+
+    /// `b to 1`, `b from 0`.
+    fn partner(&self, words: &mut Words<'_>, operation: &mut Operation) -> Result<(), Fault> {
+        match words.next() {
+            Some("b") => {}
+            found => return Err(self.expected("`b` (bytes)", found)),
+        }
+        let way = match operation.kind {
+            Kind::Send => "to",
+            _ => "from",
+        };
+        match words.next() {
+            Some(word) if word == way => {}
+            found => return Err(self.expected(&format!("`{way}`"), found)),
+        }
+        operation.peer = match operation.kind == Kind::Receive && words.skip("-1") {
+            true => ANY_SOURCE,
+            false => self.number(words, u64::from(ANY_SOURCE - 1))? as u32,
+        };
+        Ok(())
+    }
+
+    fn number(&self, words: &mut Words<'_>, most: u64) -> Result<u64, Fault> {
+        let word = words.next();
+        let digits = word.filter(|word| word.bytes().all(|byte| byte.is_ascii_digit()));
+        let Some(digits) = digits else {
+            return Err(self.expected("a number", word));
+        };
+        let number = digits.parse().ok().filter(|number| *number <= most);
+        number.ok_or_else(|| self.fault(format!("{digits} is above {most}")))
+    }
+
+    fn finish(mut self) -> Result<Program, Fault> {
+        if self.rank.is_some() {
+            return Err(self.fault("the file ends before the `}` of this rank".to_owned()));
+        }
+        if self.in_comment {
+            return Err(self.fault("the file ends within a comment".to_owned()));
+        }
+        if self.ranks.is_empty() {
+            return Err(self.fault("there is no `num_ranks`".to_owned()));
+        }
+        let missing = self.ranks.iter().position(Option::is_none);
+        if let Some(rank) = missing {
+            return Err(self.fault(format!("rank {rank} is missing")));
+        }
+        Ok(Program {
+            ranks: mem::take(&mut self.ranks).into_iter().flatten().collect(),
+            phases: Vec::new(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Dependent;
+
+    fn reason(text: &str) -> String {
+        read(text.as_bytes()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_text_is_read() {
+        let text = "/* two\nranks */ num_ranks 2 // so many\nrank 1 { recv 8 b from -1 tag -1 }\n\
+            rank 0 {\r\nl2: send 8b to 1 tag 5 cpu 1 nic 2\nl2 requires l1\nl1: calc 100 cpu 3\nl1 irequires l2\n}\n";
+        let program = read(text.as_bytes()).unwrap();
+        let [first, second] = &program.ranks[..] else {
+            panic!("{program:?}");
+        };
+        assert_eq!(first.describe(0), "send of 8 B to rank 1, tag 5 at line 5");
+        assert_eq!(first.describe(1), "computation of 100 ns at line 7");
+        assert_eq!(
+            (first.operations()[0].cpu, first.operations()[1].cpu),
+            (1, 3)
+        );
+        let dependent = |operation, of_begin| Dependent {
+            operation,
+            of_begin,
+        };
+        assert_eq!(
+            first.dependents(1).collect::<Vec<_>>(),
+            [dependent(0, false)]
+        );
+        assert_eq!(
+            first.dependents(0).collect::<Vec<_>>(),
+            [dependent(1, true)]
+        );
+        assert_eq!(
+            second.describe(0),
+            "receive of 8 B from any rank, any tag at line 3"
+        );
+    }
+
+    #[test]
+    fn faults_have_their_line_and_rank() {
+        for (text, expected) in [
+            ("", "1: there is no `num_ranks`"),
+            (
+                "rank 0 {\n}",
+                "1: `num_ranks` must come before the first rank",
+            ),
+            (
+                "num_ranks 1\nrank 1 {\n}",
+                "2: there is no rank 1: the file has ranks 0 to 0",
+            ),
+            ("num_ranks 2\nrank 0 {\n}\n", "4: rank 1 is missing"),
+            (
+                "num_ranks 1\nrank 0 {\n",
+                "3: rank 0: the file ends before the `}` of this rank",
+            ),
+            (
+                "num_ranks 1\nrank 0 {\na requires b\n}",
+                "3: rank 0: no operation is labelled `a`",
+            ),
+            (
+                "num_ranks 1\nrank 0 {\nsend 8 to 1\n}",
+                "3: rank 0: expected `b` (bytes), found `to`",
+            ),
+            (
+                "num_ranks 1\nrank 0 {\nsend 8b from 1\n}",
+                "3: rank 0: expected `to`, found `from`",
+            ),
+            (
+                "num_ranks 1\nrank 0 {\ncalc -1\n}",
+                "3: rank 0: expected a number, found `-1`",
+            ),
+            (
+                "num_ranks 1\nrank 0 {\ncalc 5 6\n}",
+                "3: rank 0: expected the end of the line, found `6`",
+            ),
+            (
+                "num_ranks 1\nrank 0 {\na: calc 5\na: calc 5\n}",
+                "4: rank 0: the label `a` is there twice",
+            ),
+            ("num_ranks 70000\n", "1: 70000 is above 65536"),
+            (
+                "num_ranks 1\nrank 0 {\ncalc 99999999999999999999\n}",
+                "3: rank 0: 99999999999999999999 is above 9223372036854775807",
+            ),
+        ] {
+            assert_eq!(reason(text), expected, "{text}");
+        }
+    }
+}

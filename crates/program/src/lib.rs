@@ -1,0 +1,270 @@
+//! Parallel programs: what each rank computes, sends and receives, and in which order.
+//!
+//! A program is a list of ranks. A rank is a graph of operations: each begins when the operations
+//! that it requires have ended (`requires` of GOAL) or begun (`irequires`). The semantics are those
+//! of GOAL (Hoefler, Siebert, Lumsdaine: Group Operation Assembly Language, 2009) as LogGOPSim
+//! (Hoefler, Schneider, Lumsdaine, 2010) runs it: sends and receives match by source and tag as in
+//! MPI, computations on one CPU of a rank follow one another.
+//!
+//! Nothing here opens a file, knows a network or reads a clock.
+
+pub mod check;
+pub mod collectives;
+pub mod goal;
+mod matching;
+pub mod nas;
+mod progress;
+pub mod training;
+mod weave;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+pub use matching::{Matcher, Message};
+pub use progress::Progress;
+pub use weave::Weave;
+
+/// Source of a receive that takes messages of every rank.
+pub const ANY_SOURCE: u32 = u32::MAX;
+
+/// Tag of a receive that takes messages of every tag.
+pub const ANY_TAG: u32 = u32::MAX;
+
+/// Most ranks of a program.
+pub const RANKS_MAX: u32 = 1 << 16;
+
+/// Most operations of a rank.
+pub const OPERATIONS_MAX: usize = 1 << 30;
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Kind {
+    /// Sends a message.
+    Send,
+    /// Receives a message.
+    Receive,
+    /// Keeps a CPU busy.
+    Compute,
+}
+
+/// An operation of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Operation {
+    /// Bytes of the message; of a computation, its time in ns.
+    pub size: u64,
+    /// The other rank; [`ANY_SOURCE`] only of receives, 0 of computations.
+    pub peer: u32,
+    /// [`ANY_TAG`] only of receives; 0 of computations.
+    pub tag: u32,
+    /// Number of operations that it waits for.
+    pub requires: u32,
+    /// Index in [`Program::phases`].
+    pub phase: u16,
+    /// CPU of the rank.
+    pub cpu: u8,
+    /// What it does.
+    pub kind: Kind,
+}
+
+/// An operation that waits for another of its rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dependent {
+    /// The one that waits.
+    pub operation: u32,
+    /// It waits for the begin of the other, not for its end.
+    pub of_begin: bool,
+}
+
+/// Where a rank's operations were read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Places {
+    /// Nowhere: they were generated.
+    #[default]
+    None,
+    /// The line of each, from 1.
+    Lines(Vec<u32>),
+    /// The offset in bytes of the first; each takes [`goal::binary::OPERATION_BYTES`].
+    Offset(u64),
+}
+
+/// The operations of a rank.
+#[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Rank {
+    operations: Vec<Operation>,
+    /// By operation, the first of its dependents in `dependents`; one more at the end.
+    first: Vec<u32>,
+    /// Twice the number of the dependent, plus one if it waits for the begin.
+    dependents: Vec<u32>,
+    places: Places,
+}
+
+impl Rank {
+    /// In the order in which they were written.
+    pub fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
+    /// The operations that wait for this one.
+    pub fn dependents(&self, operation: u32) -> impl Iterator<Item = Dependent> + '_ {
+        let at = operation as usize;
+        let range = self.first[at] as usize..self.first[at + 1] as usize;
+        self.dependents[range].iter().map(|code| Dependent {
+            operation: code >> 1,
+            of_begin: code & 1 == 1,
+        })
+    }
+
+    /// ` at line 5` or ` at offset 120`; nothing if it was generated.
+    pub fn place(&self, operation: u32) -> String {
+        match &self.places {
+            Places::None => String::new(),
+            Places::Lines(lines) => match lines.get(operation as usize) {
+                Some(line) => format!(" at line {line}"),
+                None => String::new(),
+            },
+            Places::Offset(first) => {
+                let offset = first + u64::from(operation) * goal::binary::OPERATION_BYTES;
+                format!(" at offset {offset}")
+            }
+        }
+    }
+
+    /// An operation in words, with its place.
+    pub fn describe(&self, operation: u32) -> String {
+        let Some(op) = self.operations.get(operation as usize) else {
+            return "an unknown operation".to_owned();
+        };
+        let place = self.place(operation);
+        let peer = match op.peer {
+            ANY_SOURCE => "any rank".to_owned(),
+            peer => format!("rank {peer}"),
+        };
+        let tag = match op.tag {
+            ANY_TAG => "any tag".to_owned(),
+            tag => format!("tag {tag}"),
+        };
+        match op.kind {
+            Kind::Send => format!("send of {} B to {peer}, {tag}{place}", op.size),
+            Kind::Receive => format!("receive of {} B from {peer}, {tag}{place}", op.size),
+            Kind::Compute => format!("computation of {} ns{place}", op.size),
+        }
+    }
+}
+
+/// The number of operations and a hash of them: a rank may have millions.
+impl fmt::Debug for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        let (count, hash) = (self.operations.len(), hasher.finish());
+        write!(f, "Rank({count} operations, {hash:016x})")
+    }
+}
+
+/// A parallel program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program {
+    /// By rank.
+    pub ranks: Vec<std::sync::Arc<Rank>>,
+    /// Names of the parts whose completion is measured: each collective of a generated program.
+    /// Empty if it has none.
+    pub phases: Vec<String>,
+}
+
+impl Program {
+    /// Operations of all ranks.
+    pub fn operations(&self) -> u64 {
+        let of = |rank: &std::sync::Arc<Rank>| rank.operations.len() as u64;
+        self.ranks.iter().map(of).sum()
+    }
+
+    /// Whether a receive takes messages of every rank or tag.
+    pub fn has_wildcards(&self) -> bool {
+        let ranks = self.ranks.iter();
+        ranks
+            .flat_map(|rank| &rank.operations)
+            .any(|op| op.kind == Kind::Receive && (op.peer == ANY_SOURCE || op.tag == ANY_TAG))
+    }
+
+    /// The pairs of ranks that exchange messages, the lower first, in order; each once.
+    pub fn pairs(&self) -> Vec<(u32, u32)> {
+        let mut pairs = std::collections::BTreeSet::new();
+        for (me, rank) in self.ranks.iter().enumerate() {
+            let sends = rank.operations.iter().filter(|op| op.kind == Kind::Send);
+            let mut peers: Vec<u32> = sends.map(|op| op.peer).collect();
+            peers.sort_unstable();
+            peers.dedup();
+            let me = me as u32;
+            pairs.extend(peers.into_iter().map(|peer| (me.min(peer), me.max(peer))));
+        }
+        pairs.into_iter().filter(|(a, b)| a != b).collect()
+    }
+}
+
+/// Collects the operations of a rank.
+#[derive(Debug, Default)]
+pub struct RankBuilder {
+    operations: Vec<Operation>,
+    /// (the one waited for, twice the one that waits + whether for the begin).
+    edges: Vec<(u32, u32)>,
+    places: Places,
+}
+
+impl RankBuilder {
+    /// The number of the next operation.
+    pub fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Whether it has none yet.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// Where its operations are.
+    pub fn set_places(&mut self, places: Places) {
+        self.places = places;
+    }
+
+    /// Adds an operation; returns its number.
+    pub fn add(&mut self, operation: Operation) -> u32 {
+        self.operations.push(Operation {
+            requires: 0,
+            ..operation
+        });
+        (self.operations.len() - 1) as u32
+    }
+
+    /// `waiting` begins when `before` has ended, or begun. Both exist.
+    pub fn require(&mut self, waiting: u32, before: u32, of_begin: bool) {
+        self.operations[waiting as usize].requires += 1;
+        self.edges
+            .push((before, waiting << 1 | u32::from(of_begin)));
+    }
+
+    /// The rank. Dependents of an operation are in the order in which they were required.
+    pub fn finish(self) -> Rank {
+        let mut first = vec![0; self.operations.len() + 1];
+        for (before, _) in &self.edges {
+            first[*before as usize + 1] += 1;
+        }
+        for at in 1..first.len() {
+            first[at] += first[at - 1];
+        }
+        let mut next = first.clone();
+        let mut dependents = vec![0; self.edges.len()];
+        for (before, code) in &self.edges {
+            let at = &mut next[*before as usize];
+            dependents[*at as usize] = *code;
+            *at += 1;
+        }
+        Rank {
+            operations: self.operations,
+            first,
+            dependents,
+            places: self.places,
+        }
+    }
+}

@@ -1,0 +1,414 @@
+//! `kind = "program"`: a parallel program, read from a file or generated, and where its ranks are.
+
+mod training;
+
+use std::{fs::File, io::BufReader, path::Path, sync::Arc, time::Duration};
+
+use rand::seq::SliceRandom;
+use rand_core::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+use sluicegate_config::{
+    problem::Complaint,
+    table::{Item, Table},
+    units::parse_bytes,
+};
+use sluicegate_program::{
+    Program, RANKS_MAX, Weave, check,
+    collectives::{Algorithm, Collective, Rounds},
+    goal,
+    nas::{self, Class, Kernel},
+};
+
+use super::{Checks, Network, duration, pairs::side};
+use crate::experiment::{Tenant, TrafficKind};
+
+/// Longest message that is sent before its receive is posted, unless a table says otherwise.
+const EAGER_BYTES: u64 = 16_384;
+
+/// Most times that a collective is repeated.
+const ITERATIONS_MAX: i64 = 1_000_000;
+
+/// More repetitions than this are measured as one.
+const PHASES_MAX: u64 = 1_000;
+
+/// Most operations of a generated program.
+const OPERATIONS_MAX: u64 = 100_000_000;
+
+const SOURCE_ADVICE: &str =
+    "give one of goal = \"FILE\", collective = \"all-reduce\", training = { … } or nas = { … }";
+
+/// What `collective` names.
+#[derive(Clone, Copy, PartialEq)]
+enum Pattern {
+    Collective(Collective),
+    Halo,
+}
+
+/// The program, and the pairs of tenants whose ranks exchange messages.
+pub fn read(
+    table: &Table<'_>,
+    network: &Network,
+    tenants: &[Tenant],
+    checks: &Checks<'_>,
+) -> (Option<TrafficKind>, Vec<(usize, usize)>) {
+    for key in ["from", "to", "pairs", "stop"] {
+        table.refuse(
+            key,
+            "does not belong to a program: its ranks stand `on` tenants",
+        );
+    }
+    let on = side(table, "on", "*", network, tenants);
+    let asked = table.integer("ranks", 1..=i64::from(RANKS_MAX));
+    let eager_bytes = read_bytes(table, "eager").unwrap_or(EAGER_BYTES);
+    let placement = table.get("placement");
+    let datagram_bytes = read_transport(table, network);
+    let ranks = asked.map_or(on.len() as u64, |ranks| ranks as u64);
+    let Some(program) = read_program(table, checks.directory, ranks, asked.is_some()) else {
+        return (None, Vec::new());
+    };
+    let item = table.get("ranks").unwrap_or_else(|| table.item().clone());
+    if program.ranks.len() > on.len() && !on.is_empty() {
+        let reason = format!(
+            "the program has {} ranks, and {} tenants to put them on",
+            program.ranks.len(),
+            on.len()
+        );
+        let advice = "add hosts or `tenants_per_host`; a tenant has one rank of a program";
+        item.complain(reason, advice);
+        return (None, Vec::new());
+    }
+    if let Err(fault) = check::check(&program, eager_bytes) {
+        let rank = fault
+            .rank
+            .map_or(String::new(), |rank| format!("rank {rank}: "));
+        let file = table
+            .text("goal")
+            .map_or(String::new(), |file| format!("{file}: "));
+        let advice = "sends and receives match by ranks and tags";
+        item.complain(format!("{file}{rank}{}", fault.reason), advice);
+        return (None, Vec::new());
+    }
+    let placed = place(placement.as_ref(), on, program.ranks.len(), tenants, checks);
+    let Some(placed) = placed else {
+        return (None, Vec::new());
+    };
+    let pairs = program.pairs().into_iter();
+    let pairs = pairs.map(|(low, high)| (placed[low as usize], placed[high as usize]));
+    let pairs = pairs.collect();
+    let kind = TrafficKind::Program {
+        program: Arc::new(program),
+        tenants: placed,
+        eager_bytes,
+        datagram_bytes,
+    };
+    (Some(kind), pairs)
+}
+
+/// The payload of datagrams, if messages are such: only where none is lost.
+fn read_transport(table: &Table<'_>, network: &Network) -> Option<u16> {
+    let transports = [("tcp", false), ("datagrams", true)];
+    if !table.choice("transport", &transports).unwrap_or(false) {
+        return None;
+    }
+    let priority = table.integer("priority", 0..=7).unwrap_or(0) as u8;
+    let pfc = network.cee.as_ref().and_then(|cee| cee.pfc.as_ref());
+    if pfc.is_none_or(|pfc| pfc.priorities >> priority & 1 == 0) {
+        let item = table.get("transport")?;
+        let reason = "messages as datagrams need a lossless network";
+        item.complain(
+            reason,
+            "add [network.cee.pfc] with this traffic's `priority`",
+        );
+    }
+    Some(super::datagrams::payload_bytes(
+        network.mtu_bytes,
+        network.ip_version,
+    ))
+}
+
+fn read_bytes(table: &Table<'_>, key: &'static str) -> Option<u64> {
+    let item = table.get(key)?;
+    let bytes = item.parse(parse_bytes)?;
+    if bytes > 1_000_000_000_000 {
+        item.complain("must not be above 1000GB", "");
+        return None;
+    }
+    Some(bytes)
+}
+
+/// `ranks` are as many as asked for, or as there are tenants.
+fn read_program(table: &Table<'_>, directory: &Path, ranks: u64, asked: bool) -> Option<Program> {
+    let (file, collective) = (table.get("goal"), table.get("collective"));
+    let (step, kernel) = (table.get("training"), table.get("nas"));
+    let given = [&file, &collective, &step, &kernel];
+    let given = given.into_iter().flatten().count();
+    let keys = ["size", "algorithm", "grid", "iterations", "compute"];
+    if given != 1 {
+        table
+            .item()
+            .complain("what does the program do?", SOURCE_ADVICE);
+        keys.iter().for_each(|key| drop(table.get(key)));
+        return None;
+    }
+    if let Some(item) = file {
+        for key in keys.into_iter().chain(["ranks"]) {
+            table.refuse(key, "does not belong to a GOAL file");
+        }
+        return item.parse(|name| read_goal(&directory.join(name)));
+    }
+    if let Some(item) = step {
+        for key in ["size", "grid", "iterations", "compute"] {
+            table.refuse(key, "does not belong to a training step");
+        }
+        let algorithm = read_algorithm(table).unwrap_or(Algorithm::Ring);
+        let training = training::read(&item, algorithm)?;
+        if asked && ranks != training.ranks() {
+            let reason = format!(
+                "{ranks} ranks, but data × tensor × pipeline is {}",
+                training.ranks()
+            );
+            item.complain(reason, "leave out `ranks`");
+            return None;
+        }
+        return found(&item, training.program());
+    }
+    if let Some(item) = kernel {
+        for key in ["size", "grid", "algorithm"] {
+            table.refuse(key, "does not belong to a skeleton of NAS");
+        }
+        return read_skeleton(table, &item, ranks as u32);
+    }
+    let item = collective?;
+    let pattern = read_pattern(&item)?;
+    generate(table, &item, pattern, ranks as u32)
+}
+
+fn found(item: &Item<'_>, program: Result<Program, String>) -> Option<Program> {
+    match program {
+        Ok(program) => Some(program),
+        Err(reason) => {
+            item.complain(reason, "choose another `algorithm` or number of ranks");
+            None
+        }
+    }
+}
+
+fn read_goal(path: &Path) -> Result<Program, Complaint> {
+    let name = path.display();
+    let advice = "GOAL is described in docs/programs.md";
+    let file = File::open(path)
+        .map_err(|error| Complaint::new(format!("{name} cannot be read: {error}"), advice))?;
+    let program = goal::read(BufReader::with_capacity(1 << 20, file));
+    program.map_err(|fault| Complaint::new(format!("{name}:{fault}"), advice))
+}
+
+fn read_pattern(item: &Item<'_>) -> Option<Pattern> {
+    let collectives = Collective::ALL.map(|(name, one)| (name, Pattern::Collective(one)));
+    let mut patterns = collectives.to_vec();
+    patterns.push(("halo", Pattern::Halo));
+    item.choice(&patterns)
+}
+
+fn read_algorithm(table: &Table<'_>) -> Option<Algorithm> {
+    table.choice("algorithm", &Algorithm::ALL)
+}
+
+fn generate(table: &Table<'_>, item: &Item<'_>, pattern: Pattern, ranks: u32) -> Option<Program> {
+    let (iterations, compute) = read_iterations(table);
+    let algorithm = read_algorithm(table);
+    let size = read_bytes(table, "size");
+    let rounds = match pattern {
+        Pattern::Halo => {
+            table.refuse("algorithm", "does not belong to a halo exchange");
+            read_halo(table, ranks)?
+        }
+        Pattern::Collective(collective) => {
+            table.refuse("grid", "belongs to a halo exchange");
+            let algorithm = algorithm.unwrap_or(collective.algorithms()[0]);
+            match Rounds::of(collective, algorithm, ranks.max(1)) {
+                Ok(rounds) => rounds,
+                Err(reason) => {
+                    item.complain(reason, "choose another `algorithm` or number of ranks");
+                    return None;
+                }
+            }
+        }
+    };
+    let is_barrier = pattern == Pattern::Collective(Collective::Barrier);
+    if is_barrier {
+        table.refuse("size", "does not belong to a barrier, which has no data");
+    } else if size.is_none() {
+        if table.get("size").is_none() {
+            table.require("size", "bytes of each rank, for example size = \"1MB\"");
+        }
+        return None;
+    }
+    let transfers: usize = rounds.rounds.iter().map(Vec::len).sum();
+    check_size(item, transfers, iterations)?;
+    let name = item.text().unwrap_or_default();
+    let group: Vec<u32> = (0..ranks).collect();
+    let bytes = size.unwrap_or(0);
+    Some(repeat(
+        name,
+        iterations,
+        (ranks, compute),
+        |weave, phase| {
+            weave.collective(&group, &rounds, bytes, phase);
+        },
+    ))
+}
+
+/// `nas = { … }`: iterations of a skeleton.
+fn read_skeleton(table: &Table<'_>, item: &Item<'_>, ranks: u32) -> Option<Program> {
+    let own = item.table()?;
+    for key in ["kernel", "class"] {
+        if own.get(key).is_none() {
+            own.require(key, "for example nas = { kernel = \"cg\", class = \"c\" }");
+        }
+    }
+    let kernel = own.choice("kernel", &Kernel::ALL);
+    let class = own.choice("class", &Class::ALL);
+    let scale = own.number("scale", 1e-6..=1e6).unwrap_or(1.0);
+    let name = format!("{}-skeleton", own.text("kernel").unwrap_or_default());
+    own.close();
+    let (iterations, compute) = read_iterations(table);
+    let rounds = match nas::iteration(kernel?, class?, ranks) {
+        Ok(rounds) => rounds,
+        Err(reason) => {
+            item.complain(reason, "choose another number of `ranks`");
+            return None;
+        }
+    };
+    let messages = rounds.iter().map(Vec::len).sum();
+    check_size(item, messages, iterations)?;
+    Some(repeat(
+        &name,
+        iterations,
+        (ranks, compute),
+        |weave, phase| {
+            nas::add(weave, &rounds, scale, phase);
+        },
+    ))
+}
+
+fn read_iterations(table: &Table<'_>) -> (u64, Duration) {
+    let iterations = table.integer("iterations", 1..=ITERATIONS_MAX).unwrap_or(1) as u64;
+    let compute = duration(table, "compute").unwrap_or(Duration::ZERO);
+    (iterations, compute)
+}
+
+/// Refuses more operations than a program may have; of each message there are two.
+fn check_size(item: &Item<'_>, messages: usize, iterations: u64) -> Option<()> {
+    let operations = iterations.saturating_mul(2 * messages as u64);
+    if operations > OPERATIONS_MAX {
+        let reason = format!("{operations} operations, above {OPERATIONS_MAX}");
+        item.complain(reason, "use fewer `iterations` or ranks");
+        return None;
+    }
+    Some(())
+}
+
+/// The same work of all ranks over and over, each time after a computation.
+fn repeat(
+    name: &str,
+    iterations: u64,
+    (ranks, compute): (u32, Duration),
+    work: impl Fn(&mut Weave, u16),
+) -> Program {
+    let mut weave = Weave::new(ranks);
+    for number in 1..=iterations {
+        let phase = match iterations {
+            1 => weave.phase(name),
+            2..=PHASES_MAX => weave.phase(&format!("{name}-{number}")),
+            _ => weave.phase(&format!("{name}-all")),
+        };
+        if !compute.is_zero() {
+            let time_ns = compute.as_nanos() as u64;
+            let rest = weave.phase("compute");
+            (0..ranks).for_each(|rank| weave.compute(rank, time_ns, rest));
+        }
+        work(&mut weave, phase);
+    }
+    weave.finish()
+}
+
+fn read_halo(table: &Table<'_>, ranks: u32) -> Option<Rounds> {
+    let Some(item) = table.get("grid") else {
+        table.require(
+            "grid",
+            "for example grid = [4, 4], whose product is the number of ranks",
+        );
+        return None;
+    };
+    let lengths: Option<Vec<u32>> = (item.list()?.iter())
+        .map(|length| Some(length.integer(1..=i64::from(RANKS_MAX))? as u32))
+        .collect();
+    let lengths = lengths?;
+    let product: u64 = lengths.iter().fold(1, |product: u64, length| {
+        product.saturating_mul(u64::from(*length))
+    });
+    if lengths.is_empty() || product != u64::from(ranks) {
+        let reason = format!("has {product} places for {ranks} ranks");
+        item.complain(reason, "make the product the number of ranks");
+        return None;
+    }
+    Some(Rounds::halo(&lengths))
+}
+
+/// Tenants by rank.
+fn place(
+    item: Option<&Item<'_>>,
+    mut on: Vec<usize>,
+    ranks: usize,
+    tenants: &[Tenant],
+    checks: &Checks<'_>,
+) -> Option<Vec<usize>> {
+    let text = item.map_or(Some("linear"), |item| item.text())?;
+    match text {
+        "linear" => {}
+        "random" => on.shuffle(&mut Pcg64Mcg::seed_from_u64(checks.seed)),
+        file => {
+            let path = checks.directory.join(file);
+            on = item?.parse(|_| read_placement(&path, &on, ranks, tenants))?;
+        }
+    }
+    on.truncate(ranks);
+    Some(on)
+}
+
+/// A file with the name of a tenant in each line, by rank.
+fn read_placement(
+    path: &Path,
+    on: &[usize],
+    ranks: usize,
+    tenants: &[Tenant],
+) -> Result<Vec<usize>, Complaint> {
+    let advice = "use \"linear\", \"random\" or a file with the tenant of each rank, one a line";
+    let name = path.display();
+    let complaint = |reason: String| Complaint::new(reason, advice);
+    let content = std::fs::read_to_string(path)
+        .map_err(|error| complaint(format!("{name} cannot be read: {error}")))?;
+    let mut placed = Vec::new();
+    for (line, tenant) in (1..).zip(content.lines()) {
+        let tenant = tenant.trim();
+        if tenant.is_empty() || tenant.starts_with('#') {
+            continue;
+        }
+        let known = on.iter().find(|at| tenants[**at].name == tenant);
+        let known = known.ok_or_else(|| {
+            complaint(format!(
+                "{name}:{line}: \"{tenant}\" is no tenant for ranks"
+            ))
+        })?;
+        if placed.contains(known) {
+            let reason = format!("{name}:{line}: \"{tenant}\" has a rank already");
+            return Err(complaint(reason));
+        }
+        placed.push(*known);
+    }
+    if placed.len() < ranks {
+        let reason = format!("{name} places {} of {ranks} ranks", placed.len());
+        return Err(complaint(reason));
+    }
+    Ok(placed)
+}

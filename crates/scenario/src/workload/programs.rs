@@ -1,0 +1,393 @@
+//! From the times of ranks to the results of parallel programs.
+
+use std::collections::BTreeMap;
+
+use sluicegate_program::{ANY_SOURCE, Kind, Program};
+
+use super::{
+    Report,
+    plan::{OperationTimes, RankReport},
+};
+use crate::{
+    experiment::{TrafficKind, Variant},
+    results::{CriticalPath, ProgramResult, Timeline},
+    stats,
+};
+
+/// Operations that wait when a run is over, of those that are named.
+const WAITS_MAX: usize = 10;
+
+/// Columns of a timeline.
+const COLUMNS: usize = 240;
+
+/// Not yet.
+const NEVER: u64 = u64::MAX;
+
+/// Results and timelines of all programs, by traffic.
+pub fn results(
+    variant: &Variant,
+    reports: &[Report],
+) -> (BTreeMap<String, ProgramResult>, Vec<Timeline>) {
+    let (mut results, mut timelines) = (BTreeMap::new(), Vec::new());
+    for (index, traffic) in (0..).zip(&variant.traffic) {
+        let TrafficKind::Program {
+            program, tenants, ..
+        } = &traffic.kind
+        else {
+            continue;
+        };
+        let all = reports.iter().flat_map(|report| &report.ranks);
+        let mut own: Vec<&RankReport> = all.filter(|report| report.traffic == index).collect();
+        own.sort_by_key(|report| report.rank);
+        if own.len() != program.ranks.len() {
+            continue; // a tenant's report is missing, which is an error of its own
+        }
+        let run = Run {
+            program,
+            reports: &own,
+        };
+        let result = ProgramResult {
+            on_crossbar: variant.switches.len() == 1,
+            ..run.result()
+        };
+        results.insert(traffic.name.clone(), result);
+        let names = tenants.iter().zip(0..);
+        let names = names.map(|(tenant, rank)| format!("{rank} {}", variant.tenants[*tenant].name));
+        timelines.extend(run.timeline(&traffic.name, names.collect()));
+    }
+    (results, timelines)
+}
+
+/// Lines for people on operations that waited at the end of the run.
+pub fn notes(results: &BTreeMap<String, ProgramResult>) -> Vec<String> {
+    let unfinished = results.iter().filter(|(_, one)| one.ended < one.operations);
+    let lines = unfinished.flat_map(|(name, one)| {
+        let left = one.operations - one.ended;
+        let first = format!(
+            "program {name}: {left} of {} operations have not ended",
+            one.operations
+        );
+        let waits = one.waits.iter();
+        std::iter::once(first).chain(waits.map(move |wait| format!("program {name}: {wait}")))
+    });
+    lines.collect()
+}
+
+struct Run<'a> {
+    program: &'a Program,
+    /// By rank.
+    reports: &'a [&'a RankReport],
+}
+
+impl Run<'_> {
+    fn times(&self, rank: u32, operation: u32) -> OperationTimes {
+        let report = &self.reports[rank as usize];
+        report
+            .times
+            .get(operation as usize)
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// When the first rank began.
+    fn begin_ns(&self) -> u64 {
+        let begins = self.reports.iter().filter_map(|report| report.begin_ns);
+        begins.min().unwrap_or(0)
+    }
+
+    /// The operation that ended last, and when; `None` if there is none or one has not ended.
+    fn last(&self) -> Option<(u64, u32, u32)> {
+        let all = self.reports.iter().flat_map(|report| {
+            let times = (0..).zip(&report.times);
+            times.map(|(operation, times)| (times.end_ns, report.rank, operation))
+        });
+        // Of those that ended at once the first: the order is that of ranks and operations.
+        let last = all.max_by_key(|(end_ns, rank, operation)| (*end_ns, !rank, !operation));
+        last.filter(|(end_ns, ..)| *end_ns != NEVER)
+    }
+
+    fn result(&self) -> ProgramResult {
+        let begin_ns = self.begin_ns();
+        let ended = |report: &&&RankReport| -> u64 {
+            let times = report.times.iter();
+            times.filter(|times| times.end_ns != NEVER).count() as u64
+        };
+        let computing_s: Vec<f64> = (0..self.reports.len())
+            .map(|rank| self.computing_ns(rank) as f64 / 1e9)
+            .collect();
+        let waiting_s: Vec<f64> = (self.reports.iter().zip(&computing_s))
+            .map(|(report, computing_s)| {
+                let own = report.begin_ns.unwrap_or(begin_ns);
+                let ends = report.times.iter().map(|times| times.end_ns);
+                let end_ns = ends.filter(|end| *end != NEVER).max().unwrap_or(own);
+                (end_ns.saturating_sub(own) as f64 / 1e9 - computing_s).max(0.0)
+            })
+            .collect();
+        let last = self.last();
+        ProgramResult {
+            ranks: self.reports.len() as u64,
+            on_crossbar: false,
+            operations: self.program.operations(),
+            ended: self.reports.iter().map(|report| ended(&report)).sum(),
+            completion_s: last.map(|(end_ns, ..)| (end_ns - begin_ns) as f64 / 1e9),
+            phases_s: self.phases(),
+            computing_s: stats::mean(&computing_s),
+            waiting_s: stats::mean(&waiting_s),
+            waiting_max_s: waiting_s.iter().copied().fold(0.0, f64::max),
+            waiting_by_rank_s: waiting_s,
+            critical_path: last.map(|(_, rank, operation)| self.critical(rank, operation)),
+            waits: self.waits(),
+        }
+    }
+
+    /// Time in which some CPU of a rank computed.
+    fn computing_ns(&self, rank: usize) -> u64 {
+        let operations = self.program.ranks[rank].operations().iter();
+        let times = operations.zip(&self.reports[rank].times);
+        let computed =
+            times.filter(|(op, times)| op.kind == Kind::Compute && times.end_ns != NEVER);
+        let mut spans: Vec<(u64, u64)> = computed
+            .map(|(_, times)| (times.begin_ns, times.end_ns))
+            .collect();
+        spans.sort_unstable();
+        let (mut sum, mut upto) = (0, 0);
+        for (begin, end) in spans {
+            sum += end.saturating_sub(begin.max(upto));
+            upto = upto.max(end);
+        }
+        sum
+    }
+
+    /// From the first begin to the last end of each phase that has ended.
+    fn phases(&self) -> BTreeMap<String, f64> {
+        let mut spans = vec![(u64::MAX, 0); self.program.phases.len()];
+        for (rank, report) in self.program.ranks.iter().zip(self.reports) {
+            for (operation, times) in rank.operations().iter().zip(&report.times) {
+                if let Some(span) = spans.get_mut(usize::from(operation.phase)) {
+                    *span = (span.0.min(times.begin_ns), span.1.max(times.end_ns));
+                }
+            }
+        }
+        let named = self.program.phases.iter().zip(spans);
+        let ended = named.filter(|(_, (begin, end))| *end != NEVER && begin <= end);
+        let seconds = ended.map(|(name, (begin, end))| (name.clone(), (end - begin) as f64 / 1e9));
+        seconds.collect()
+    }
+
+    /// Back from an operation to what it waited for last, to the begin of the program.
+    fn critical(&self, mut rank: u32, mut operation: u32) -> CriticalPath {
+        let mut path = CriticalPath::default();
+        let (mut computing_ns, mut network_ns) = (0, 0);
+        // Each step goes back in time or along a requirement: there are no more than operations.
+        for _ in 0..=self.program.operations() {
+            let times = self.times(rank, operation);
+            let kind = self.program.ranks[rank as usize].operations()[operation as usize].kind;
+            if kind == Kind::Compute {
+                computing_ns += times.end_ns - times.begin_ns;
+                path.computations += 1;
+            }
+            match times.sender {
+                // The receive waited for its message.
+                Some((from, send)) => {
+                    let sent_ns = self.times(from, send).begin_ns;
+                    network_ns += times.end_ns.saturating_sub(sent_ns);
+                    path.messages += 1;
+                    (rank, operation) = (from, send);
+                }
+                None if kind != Kind::Compute => {
+                    network_ns += times.end_ns - times.begin_ns;
+                    path.messages += 1;
+                }
+                None => {}
+            }
+            match self.times(rank, operation).after {
+                u32::MAX => break,
+                before => operation = before,
+            }
+        }
+        path.computing_s = computing_ns as f64 / 1e9;
+        path.network_s = network_ns as f64 / 1e9;
+        path
+    }
+
+    /// Operations that have begun and wait, or why a rank has not begun.
+    fn waits(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (rank, report) in self.program.ranks.iter().zip(self.reports) {
+            if report.begin_ns.is_none() {
+                lines.push(format!(
+                    "rank {}: its connections do not all stand",
+                    report.rank
+                ));
+            }
+            for (number, times) in (0..).zip(&report.times) {
+                if times.begin_ns == NEVER || times.end_ns != NEVER {
+                    continue;
+                }
+                let what = rank.describe(number);
+                let peer = rank.operations()[number as usize].peer;
+                let on = match rank.operations()[number as usize].kind {
+                    Kind::Compute => "its CPU".to_owned(),
+                    _ if peer == ANY_SOURCE => "any rank".to_owned(),
+                    _ => format!("rank {peer}"),
+                };
+                lines.push(format!("rank {}: {what} waits for {on}", report.rank));
+                if lines.len() >= WAITS_MAX {
+                    return lines;
+                }
+            }
+        }
+        lines
+    }
+
+    /// How much of each column a rank computed.
+    fn timeline(&self, name: &str, ranks: Vec<String>) -> Option<Timeline> {
+        let begin_ns = self.begin_ns();
+        let ends = self.reports.iter().flat_map(|report| &report.times);
+        let end_ns = ends
+            .map(|times| times.end_ns)
+            .filter(|end| *end != NEVER)
+            .max()?;
+        let width_ns = ((end_ns - begin_ns) / COLUMNS as u64).max(1);
+        let rows = self
+            .program
+            .ranks
+            .iter()
+            .zip(self.reports)
+            .map(|(rank, report)| {
+                let mut row = vec![0u64; COLUMNS];
+                for (operation, times) in rank.operations().iter().zip(&report.times) {
+                    if operation.kind == Kind::Compute && times.end_ns != NEVER {
+                        fill(
+                            &mut row,
+                            (times.begin_ns - begin_ns, times.end_ns - begin_ns),
+                            width_ns,
+                        );
+                    }
+                }
+                let part = |ns: u64| (ns as f64 / width_ns as f64).min(1.0);
+                row.into_iter().map(part).collect()
+            });
+        Some(Timeline {
+            name: name.to_owned(),
+            begin_s: begin_ns as f64 / 1e9,
+            column_s: width_ns as f64 / 1e9,
+            computing: rows.collect(),
+            ended_s: (self.reports.iter())
+                .map(|report| {
+                    let ends = report.times.iter().map(|times| times.end_ns);
+                    ends.filter(|end| *end != NEVER).max().unwrap_or(begin_ns) as f64 / 1e9
+                })
+                .collect(),
+            ranks,
+        })
+    }
+}
+
+/// Adds a span of time to the columns that it covers.
+fn fill(row: &mut [u64], (begin, end): (u64, u64), width: u64) {
+    let last = row.len() - 1;
+    let first = (begin / width) as usize;
+    for (at, column) in row.iter_mut().enumerate().skip(first.min(last)) {
+        let (from, to) = (at as u64 * width, (at as u64 + 1) * width);
+        if from >= end {
+            break;
+        }
+        *column += end.min(to).saturating_sub(begin.max(from));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicegate_program::goal;
+
+    fn times(begin_ns: u64, end_ns: u64, after: u32, sender: Option<(u32, u32)>) -> OperationTimes {
+        OperationTimes {
+            begin_ns,
+            end_ns,
+            after,
+            sender,
+        }
+    }
+
+    fn report(rank: u32, times: Vec<OperationTimes>) -> RankReport {
+        RankReport {
+            traffic: 0,
+            rank,
+            begin_ns: Some(100),
+            times,
+        }
+    }
+
+    const TEXT: &str = "num_ranks 2\nrank 0 {\na: calc 50\nb: send 8b to 1\nb requires a\n}\n\
+        rank 1 {\nc: recv 8b from 0\nd: calc 30\nd requires c\n}\n";
+
+    #[test]
+    fn the_critical_path_crosses_ranks() {
+        let program = goal::read(TEXT.as_bytes()).unwrap();
+        const NONE: u32 = u32::MAX;
+        let (first, second) = (
+            report(
+                0,
+                vec![times(100, 150, NONE, None), times(150, 151, 0, None)],
+            ),
+            report(
+                1,
+                vec![
+                    times(100, 170, NONE, Some((0, 1))),
+                    times(170, 200, 0, None),
+                ],
+            ),
+        );
+        let run = Run {
+            program: &program,
+            reports: &[&first, &second],
+        };
+        let result = run.result();
+        assert_eq!(result.completion_s, Some(100e-9));
+        assert_eq!((result.operations, result.ended), (4, 4));
+        let path = result.critical_path.unwrap();
+        assert_eq!((path.messages, path.computations), (1, 2));
+        assert_eq!((path.computing_s, path.network_s), (80e-9, 20e-9));
+        assert!((result.waiting_by_rank_s[0] - 1e-9).abs() < 1e-15);
+        assert!((result.waiting_by_rank_s[1] - 70e-9).abs() < 1e-15);
+        assert!(result.waits.is_empty());
+    }
+
+    #[test]
+    fn what_waits_at_the_end_is_named() {
+        let program = goal::read(TEXT.as_bytes()).unwrap();
+        const NONE: u32 = u32::MAX;
+        let first = report(
+            0,
+            vec![times(100, NEVER, NONE, None), OperationTimes::default()],
+        );
+        let second = report(
+            1,
+            vec![times(100, NEVER, NONE, None), OperationTimes::default()],
+        );
+        let run = Run {
+            program: &program,
+            reports: &[&first, &second],
+        };
+        let results = BTreeMap::from([("p".to_owned(), run.result())]);
+        assert_eq!(results["p"].completion_s, None);
+        assert_eq!(
+            notes(&results),
+            [
+                "program p: 4 of 4 operations have not ended",
+                "program p: rank 0: computation of 50 ns at line 3 waits for its CPU",
+                "program p: rank 1: receive of 8 B from rank 0, tag 0 at line 8 waits for rank 0",
+            ]
+        );
+    }
+
+    #[test]
+    fn columns_are_filled_in_part() {
+        let mut row = vec![0; 4];
+        fill(&mut row, (5, 25), 10);
+        fill(&mut row, (38, 45), 10);
+        assert_eq!(row, [5, 10, 5, 2]);
+    }
+}

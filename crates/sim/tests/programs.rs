@@ -1,0 +1,138 @@
+//! Parallel programs: they end, take the time that they must, and give the same bytes on several
+//! threads.
+
+mod support;
+
+use std::{fs, path::Path};
+
+use sluicegate_scenario::{
+    results::ProgramResult,
+    world::{Unobserved, World},
+};
+use sluicegate_sim::{Sim, Threads};
+use support::experiment;
+
+const TREE: &str = "warmup = '0s'\nduration = '2s'\n[network]\ntopology = 'fat-tree'\n\
+    children = [4, 2]\nparents = [1, 2]\nrate = '1Gbit'\n";
+
+const LOSSLESS: &str = "warmup = '0s'\nduration = '2s'\n[network]\ntopology = 'fat-tree'\n\
+    children = [4, 2]\nparents = [1, 2]\nrate = '10Gbit'\n[network.cee.pfc]\n";
+
+/// The result of the program `p`, as JSON and as it is, and the notes of the run.
+fn run_on(text: &str, threads: usize) -> (String, ProgramResult, Vec<String>) {
+    let experiment = experiment(text);
+    let mut sim = Sim {
+        threads: Threads::Exactly(threads),
+    };
+    let variant = &experiment.variants[0];
+    let outcome = sim.run(&experiment, variant, experiment.seed, &mut Unobserved);
+    let outcome = outcome.unwrap_or_else(|error| panic!("{error:#}\n{text}"));
+    let json = serde_json::to_string(&outcome.result).unwrap();
+    let program = outcome.result.programs["p"].clone();
+    (json, program, outcome.conditions.notes)
+}
+
+fn program(network: &str, keys: &str) -> ProgramResult {
+    let text = format!("{network}[traffic.p]\nkind = 'program'\n{keys}");
+    let (_, program, notes) = run_on(&text, 1);
+    assert_eq!(program.ended, program.operations, "{keys}: {notes:?}");
+    program
+}
+
+const COLLECTIVES: [&str; 10] = [
+    "collective = 'all-reduce'\nsize = '400KB'\n",
+    "collective = 'all-reduce'\nsize = '400KB'\nalgorithm = 'tree'\n",
+    "collective = 'all-reduce'\nsize = '400KB'\nalgorithm = 'halving-doubling'\n",
+    "collective = 'reduce-scatter'\nsize = '400KB'\n",
+    "collective = 'all-gather'\nsize = '400KB'\nalgorithm = 'halving-doubling'\n",
+    "collective = 'all-to-all'\nsize = '400KB'\n",
+    "collective = 'broadcast'\nsize = '400KB'\n",
+    "collective = 'barrier'\niterations = 5\ncompute = '10us'\n",
+    "collective = 'halo'\ngrid = [4, 2]\nsize = '40KB'\niterations = 3\ncompute = '100us'\n",
+    "training = { parameters = 1e7, layers = 4, hidden = 256, tokens = 64, data = 2, tensor = 2, \
+     pipeline = 2, micro_batches = 3, flops = 1e12, scale = 0.05 }\n",
+];
+
+#[test]
+fn every_program_ends_and_its_critical_path_explains_it() {
+    for network in [TREE, LOSSLESS] {
+        for keys in COLLECTIVES {
+            for more in [
+                "eager = '0B'\n",
+                "eager = '1MB'\n",
+                "transport = 'datagrams'\n",
+            ] {
+                if network == TREE && more.contains("datagrams") {
+                    continue;
+                }
+                let program = program(network, &format!("{keys}{more}"));
+                let path = program.critical_path.unwrap();
+                let (took_s, on_path_s) = (
+                    program.completion_s.unwrap(),
+                    path.computing_s + path.network_s,
+                );
+                // The path begins when its first rank does, which is not always the first of all.
+                let late_s = took_s - on_path_s;
+                assert!(
+                    (-1e-9..2e-3).contains(&late_s),
+                    "{keys}{more}: {took_s} {path:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_change_nothing() {
+    for keys in [COLLECTIVES[0], COLLECTIVES[9]] {
+        let text = format!("{TREE}[traffic.p]\nkind = 'program'\n{keys}placement = 'random'\n");
+        assert_eq!(run_on(&text, 1).0, run_on(&text, 3).0, "{keys}");
+    }
+}
+
+#[test]
+fn a_message_takes_its_bytes_of_the_link() {
+    // 1 MB and its header over 1 Gb/s; a segment of 1448 bytes takes 1514 of the link.
+    let least_s = 1_000_032.0 * 8.0 / 1e9 * 1514.0 / 1448.0;
+    let network = TREE.replace("[4, 2]", "[2]").replace("[1, 2]", "[1]");
+    for eager in ["2MB", "1KB"] {
+        let keys = format!("collective = 'broadcast'\nsize = '1MB'\neager = '{eager}'\n");
+        let took_s = program(&network, &keys).completion_s.unwrap();
+        assert!(
+            (least_s..least_s + 0.002).contains(&took_s),
+            "{eager}: {took_s}"
+        );
+    }
+    let keys = "collective = 'barrier'\niterations = 10\ncompute = '3ms'\n";
+    let program = program(&network, keys);
+    let took_s = program.completion_s.unwrap();
+    assert!((0.030..0.032).contains(&took_s), "{took_s}");
+    assert!((program.computing_s - 0.030).abs() < 1e-9);
+    assert_eq!(program.phases_s.len(), 11, "{:?}", program.phases_s);
+}
+
+#[test]
+fn a_program_that_can_go_no_further_ends_and_says_who_waits() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stuck.goal");
+    // Which rank the first receive takes from decides; here nobody begins.
+    let text = "num_ranks 2\nrank 0 {\na: recv 8b from -1\nb: send 8b to 1\nb requires a\n}\n\
+        rank 1 {\na: recv 8b from 0\nb: send 8b to 0\nb requires a\n}\n";
+    fs::write(&path, text).unwrap();
+    let file = path.display();
+    let text = format!("{TREE}[traffic.p]\nkind = 'program'\ngoal = '{file}'\n");
+    let (_, program, notes) = run_on(&text, 1);
+    assert_eq!((program.ended, program.operations), (0, 4));
+    assert_eq!(program.completion_s, None);
+    assert!(
+        notes[0].contains("when nothing could happen any more"),
+        "{notes:?}"
+    );
+    assert_eq!(
+        notes[1..],
+        [
+            "program p: 4 of 4 operations have not ended",
+            "program p: rank 0: receive of 8 B from any rank, tag 0 at line 3 waits for any rank",
+            "program p: rank 1: receive of 8 B from rank 0, tag 0 at line 8 waits for rank 0",
+        ]
+    );
+}
