@@ -10,7 +10,8 @@
 SHOWN_LINES=150
 REPEATED_LINES=12
 LAST_LINES=3
-# One test in a run may meet a moment in which others had the CPUs; several say that something is wrong.
+# One test in a run may meet a moment in which others had the CPUs; several say that something is
+# wrong.
 RETRIED_MAX=2
 # Further tries of one run that was disturbed.
 TRIES_MAX=4
@@ -44,7 +45,8 @@ row() {
 	rows+=("$(printf '%-34s %-6s %5s s of %4s%s%s' "$name" "$verdict" "$seconds" "$of" "$over" "$again")")
 }
 
-# shown_if_bad NAME VERDICT: a stage that passes keeps its output in its log; one that does not shows how it ended.
+# shown_if_bad NAME VERDICT: a stage that passes keeps its output in its log; one that does not
+# shows how it ended.
 shown_if_bad() {
 	[ "$2" = ok ] && return
 	bad_stages+=("$1")
@@ -90,7 +92,8 @@ counted_tests() {
 	[ "$verdict" = ok ]
 }
 
-# stage [-tests] NAME COMMAND…: runs it with its output in a log; -tests: a command that has tests to count.
+# stage [-tests] NAME COMMAND…: runs it with its output in a log; -tests: a command that has tests
+# to count.
 stage() {
 	local count=counted name start=$SECONDS status=0
 	[ "$1" != -tests ] || { count=counted_tests && shift; }
@@ -127,7 +130,8 @@ ended() {
 	"$count" "$1" "$status" "$seconds"
 }
 
-# failures LOG: below each "failures:" that is a list of names, these names; a line "list" before each list.
+# failures LOG: below each "failures:" that is a list of names, these names; a line "list" before
+# each list.
 failures() {
 	awk '/^failures:$/ { on = 1; next }
 		on && /^    [A-Za-z0-9_:]+$/ { if (on++ == 1) print "list"; print $1; next }
@@ -161,7 +165,8 @@ may_be_noise() {
 	done
 }
 
-# why LOG: what a failed stage says of itself, in a few lines: names, errors, inputs to repeat, and its end.
+# why LOG: what a failed stage says of itself, in a few lines: names, errors, inputs to repeat, and
+# its end.
 why() {
 	local found
 	failures "$1" | grep -vx list | sort -u | sed 's/^/test /'
@@ -212,9 +217,9 @@ finish() {
 }
 
 # disturbed OUTPUT: whether a run with --check has measured that something else had the machine: its
-# CPUs were busy, or packets were lost between namespaces (counters that end in _dropped). What TCP's
-# counters show without a cause is no such measurement. `disturbed` of crates/lab/examples/foreign
-# decides the same.
+# CPUs were busy, or packets were lost between namespaces (counters that end in _dropped). What
+# TCP's counters show without a cause is no such measurement. `disturbed` of
+# crates/lab/examples/foreign decides the same.
 disturbed() {
 	grep -qE ': the CPU was the bottleneck even at |: [a-z]+_dropped = ' "$1"
 }
@@ -235,9 +240,9 @@ invariant_broken() {
 		grep -qE ' == |(\.enforcement\.|\.drops).* (<= 0|< 1|>= 1|> 0) \('
 }
 
-# measured NAME COMMAND…: a run with --check in the lab. A check that fails (exit code 3) has failed;
-# only a run that says that it was disturbed is tried again, up to four times, later and later, and
-# never where an invariant is broken.
+# measured NAME COMMAND…: a run with --check in the lab. A check that fails (exit code 3) has
+# failed; only a run that says that it was disturbed is tried again, up to four times, later and
+# later, and never where an invariant is broken.
 measured() {
 	local name=$1 try=1 status said
 	said=$(log_of "$name").said

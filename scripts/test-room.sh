@@ -6,7 +6,7 @@
 #   test-room.sh PROGRAM ARGUMENTS…
 #
 # measuring  measures rates, queues or delays on live links: nothing else may run
-# kernel     loads kernel programs or builds networks, one test at a time; holds on a busy machine, too
+# kernel     loads kernel programs or builds networks, one test at a time; holds on a busy machine
 # parallel   needs neither kernel nor time
 set -euo pipefail
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The stages of make test, with commands that only pretend: verdicts, budgets, tries and the exit code.
+# The stages of make test, with commands that only pretend: verdicts, budgets, tries and the exit
+# code.
 set -uo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"

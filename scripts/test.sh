@@ -35,8 +35,8 @@ PROGRAMS=(--lib --bins --tests --examples)
 
 # Tests that measure rates, queues or delays on live links: when others use the CPUs in that second
 # they fail and nothing is wrong. They are repeated where others were seen to use them
-# (may_be_noise). All other tests, of counters and of what must never happen, hold on any machine, so
-# that one that fails has failed.
+# (may_be_noise). All other tests, of counters and of what must never happen, hold on any machine,
+# so that one that fails has failed.
 TIMING_SENSITIVE=(
 	two_hosts_fill_their_link ipv6_fills_the_link_too enforcement_keeps_the_queue_short
 	switches_in_a_row_and_tenants_side_by_side
@@ -89,8 +89,8 @@ scenarios() {
 	done
 }
 
-# Objects that the kernel still holds, to compare before and after: namespaces, interfaces, pins, the
-# sysctl that runs raise, our congestion controls, BPF programs of the types that ours have with
+# Objects that the kernel still holds, to compare before and after: namespaces, interfaces, pins,
+# the sysctl that runs raise, our congestion controls, BPF programs of the types that ours have with
 # their maps and links, our processes.
 kernel_objects() {
 	local name
@@ -143,8 +143,8 @@ stage "build" "${TESTS[@]}" "${PROGRAMS[@]}" --no-run || finish
 "$SLUICEGATE" lab clean >/dev/null || true
 kernel_objects >"$LOGS/objects-before"
 
-# Nothing here measures: stages run beside one another. Emulation uses its CPUs for minutes, tests of
-# the kernel's room mostly wait.
+# Nothing here measures: stages run beside one another. Emulation uses its CPUs for minutes, tests
+# of the kernel's room mostly wait.
 [ "$(uname -m)" != x86_64 ] || begin "linux 6.12" scripts/kernel-test.sh 6.12 programs
 begin "foreign programs" scripts/foreign.sh build
 begin "kernel tests" tests_of kernel --test-threads=1
