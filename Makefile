@@ -17,7 +17,7 @@ SLUICEGATE := target/release/sluicegate
 # What `make kernel-test` boots.
 KERNEL ?= 6.12
 # The delays with which `make agreement` simulates.
-CALIBRATION ?= calibrations/two-cpu-vm.toml
+CALIBRATION ?= calibrations/two-cpu-vm-busy.toml
 
 .PHONY: help
 help: ## this list

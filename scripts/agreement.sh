@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Shipped scenarios in short form, in the lab and simulated with a calibration, and how far they agree.
+# Shipped scenarios in short form, in the lab and simulated with a calibration, and how far they
+# agree.
 #
 #   agreement.sh DIR CALIBRATION [FILE…]   DIR gets lab/, sim/, compare.html, compare.json and agreement.md
 #
-# Of all scenarios (no FILE), if the CPU limited none of them, the tables also become those of docs/agreement.md.
+# Of all scenarios (no FILE), if the CPU limited none of them, the tables also become those of
+# docs/agreement.md.
 #
 # Where DIR/lab already has a scenario it is not run again: remove it to repeat it.
 set -euo pipefail

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks README.md and docs/*.md without a network: every relative link leads to a file, every anchor
-# to a heading, every list and table begins after an empty line (else the site shows it as text), and
-# no line of prose has more than 100 characters.
+# Checks README.md and docs/*.md without a network: every relative link leads to a file, every
+# anchor to a heading, every list and table begins after an empty line (else the site shows it as
+# text), and no line of prose has more than 100 characters.
 #
 #   check-docs.sh [FILE…]   lists what is wrong as FILE:LINE, and then exits with 1
 set -euo pipefail
@@ -20,7 +20,8 @@ prose() {
 	awk '/^ *```/ { code = !code; next } !code { gsub(/`[^`]*`/, ""); print NR ":" $0 }' "$1"
 }
 
-# Anchors of a page, as code hosts and the site make them: small letters, no punctuation, dashes for spaces.
+# Anchors of a page, as code hosts and the site make them: small letters, no punctuation, dashes for
+# spaces.
 anchors() {
 	awk '/^ *```/ { code = !code; next }
 	!code && /^#+ / {
@@ -83,8 +84,8 @@ check_lengths() {
 	[ -z "$found" ] || complain "$found"
 }
 
-# Facts that stand in the code as well: the fields of the example's line in the table of algorithms, and the version
-# of the maps' layout.
+# Facts that stand in the code as well: the fields of the example's line in the table of algorithms,
+# and the version of the maps' layout.
 check_facts() {
 	local wanted version
 	wanted=$(grep -m 1 -oP '^\tX\(\K.*(?=\) \\$)' crates/core/c/sluice/cc_table.h | awk -F, '{ gsub(/"[^"]*"/, ""); print NF }')

@@ -3,8 +3,8 @@
 #
 #   deb.sh BINARY DIR   DIR gets sluicegate_VERSION_ARCHITECTURE.deb; prints its path
 #
-# DEB_VERSION (default: that in Cargo.toml), DEBFULLNAME and DEBEMAIL go into the package; SOURCE_DATE_EPOCH (default: the
-# last commit's) makes its bytes repeatable.
+# DEB_VERSION (default: that in Cargo.toml), DEBFULLNAME and DEBEMAIL go into the package;
+# SOURCE_DATE_EPOCH (default: the last commit's) makes its bytes repeatable.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"

@@ -4,9 +4,10 @@
 #
 #   demo.sh DIR   where results go
 #
-# The scenarios run in their short form, which `make test` runs in both worlds, too. A check that fails in simulated
-# time is an error. The lab measures this machine as it is: a scenario whose expectations do not hold there runs once
-# more, and what then still does not hold is shown; the exit code stays 0. `sluicegate run --check` is strict.
+# The scenarios run in their short form, which `make test` runs in both worlds, too. A check that
+# fails in simulated time is an error. The lab measures this machine as it is: a scenario whose
+# expectations do not hold there runs once more, and what then still does not hold is shown; the
+# exit code stays 0. `sluicegate run --check` is strict.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -33,7 +34,8 @@ simulate() {
 	for file in "${scenarios[@]}"; do run_one sim "$file" --check; done
 }
 
-# in_lab FILE: one scenario in the lab; sets `missed`, what `--check` does not accept of it, in one line.
+# in_lab FILE: one scenario in the lab; sets `missed`, what `--check` does not accept of it, in one
+# line.
 in_lab() {
 	local status=0 said=$out/lab/said
 	mkdir -p "$out/lab"

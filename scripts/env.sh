@@ -81,7 +81,8 @@ die() {
 	exit 1
 }
 
-# not_accepted SAID: what `sluicegate run --check` has said on standard error that it does not accept, a line each.
+# not_accepted SAID: what `sluicegate run --check` has said on standard error that it does not
+# accept, a line each.
 not_accepted() { sed -n '/^check failed: /,$ { s/^check failed: //; s/^  //; p }' "$1"; }
 
 sg_find_cargo || true

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Every scenario in full length with its expectations: all of them simulated, the sweeps of those that have axes, the
-# simulator against theory, short forms with several seeds, and with root those that a lab carries in the lab too, both
-# worlds compared, TCP of other makes under enforcement, and all tests of kernel programs on the oldest supported kernel.
-# Ends with what half and double of parameters change, and the page of published figures.
+# Every scenario in full length with its expectations: all of them simulated, the sweeps of those
+# that have axes, the simulator against theory, short forms with several seeds, and with root those
+# that a lab carries in the lab too, both worlds compared, TCP of other makes under enforcement, and
+# all tests of kernel programs on the oldest supported kernel. Ends with what half and double of
+# parameters change, and the page of published figures.
 #
 #   experiments.sh DIR   results go to DIR/WORLD/SCENARIO and DIR/sweep/SCENARIO, the comparison to DIR/compare.html,
 #                        figures of other makes to DIR/foreign.json, what half and double of parameters change to
@@ -84,7 +85,8 @@ stage() {
 	row "$name" "$world" - "$((SECONDS - start))" "$word"
 }
 
-# beside FILE: what the simulator says of a run in the lab. A lab that had to run slower is predicted at its rates.
+# beside FILE: what the simulator says of a run in the lab. A lab that had to run slower is
+# predicted at its rates.
 beside() {
 	local name scale
 	name=$(basename "$1" .toml)

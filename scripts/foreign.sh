@@ -5,7 +5,8 @@
 #   foreign.sh DIR [short|long] [unenforced] [step] [STACK[:ROLE]…]
 #                                             and runs them (root); figures go to DIR/foreign.json
 #
-# Each sends to Linux and receives from it beside three flows of Linux: what must hold is in docs/lab.md.
+# Each sends to Linux and receives from it beside three flows of Linux: what must hold is in
+# docs/lab.md.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -19,8 +20,8 @@ wanted_go() { sed -n 's/^go \([0-9.]*\)$/\1/p' foreign/go/go.mod; }
 # older A B: version A is older than B.
 older() { [ "$1" != "$2" ] && [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }
 
-# Puts a Go that is new enough first: the one that is there, or what it fetches as a module of Go's own. From 1.21 on it
-# does so by itself; Debian 12's is older and has to be told.
+# Puts a Go that is new enough first: the one that is there, or what it fetches as a module of Go's
+# own. From 1.21 on it does so by itself; Debian 12's is older and has to be told.
 find_go() {
 	local wanted have module
 	wanted=$(wanted_go)

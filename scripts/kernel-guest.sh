@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # shellcheck shell=dash
-# Process 1 of the machines that kernel-test.sh boots: runs what TESTS (of the kernel's command line) names, says how
-# it went, switches off.
+# Process 1 of the machines that kernel-test.sh boots: runs what TESTS (of the kernel's command
+# line) names, says how it went, switches off.
 
 # Of the agent's tests, what says nothing of a kernel and needs much beside it.
 SKIPPED=wireshark_reads_the_feedback_as_accurate_ecn

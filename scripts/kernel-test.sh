@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The agent's and the lab's kernel programs on another kernel: one of Debian's, booted in emulated machines with the
-# very test programs (and so the very kernel programs inside them) that are built here. Needs no KVM and, once its
-# tools are installed, no root.
+# The agent's and the lab's kernel programs on another kernel: one of Debian's, booted in emulated
+# machines with the very test programs (and so the very kernel programs inside them) that are built
+# here. Needs no KVM and, once its tools are installed, no root.
 #
 #   kernel-test.sh [6.12|6.1] [TEST…]   TEST: names of test programs; without any, all of them; "programs": those
 #                                       that run the kernel programs on frames and compare, which take little time
@@ -9,7 +9,8 @@
 # 6.12  the oldest that is supported: all that loads kernel programs and runs them on packets must pass there
 # 6.1   one that is not: doctor and agent must say so and what to install, and leave nothing behind
 #
-# The kernel comes through the mirror that apt uses here and stays in out/kernels; apt's own state is left alone.
+# The kernel comes through the mirror that apt uses here and stays in out/kernels; apt's own state
+# is left alone.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -19,8 +20,9 @@ LIMIT_S=${LIMIT_S:-1200}
 # Random frames of each kind in the vectors, where a machine of its own takes thousands.
 export_to_guest="SLUICEGATE_VECTOR_FRAMES=${SLUICEGATE_VECTOR_FRAMES:-3000}"
 MEMORY_MB=1024
-# One CPU each: where emulated ones share real ones, a program that holds a flow's lock stops for so long that the
-# other one's gives up, as it may, and tests that want every packet edited fail. Two machines use two real CPUs.
+# One CPU each: where emulated ones share real ones, a program that holds a flow's lock stops for so
+# long that the other one's gives up, as it may, and tests that want every packet edited fail. Two
+# machines use two real CPUs.
 LANES_TESTS=("acceptance vectors cc_vectors charge faults sluicegate_agent strangers sluicegate_labkit pool switch_port tenant_cc" "instance live_edit live_adopt live_hostile ignore_window reload")
 LANES_PROGRAMS=("acceptance vectors" "cc_vectors faults")
 LANES_REFUSAL=("refusal")
@@ -104,8 +106,8 @@ into_guest() {
 	done
 }
 
-# Builds what is to be tested, prints the paths. All of the workspace: another choice of packages would have other
-# features, and be built again.
+# Builds what is to be tested, prints the paths. All of the workspace: another choice of packages
+# would have other features, and be built again.
 test_programs() {
 	cargo test --release --locked --no-run --message-format=json --workspace --lib --bins --tests --examples |
 		grep -E -e '"package_id":"[^"]*/crates/(agent|labkit)[#@].*"test":true\},' \
@@ -137,14 +139,16 @@ modules_into_guest() { # modules_into_guest RELEASE
 	mkdir -p "$to/kernel"
 	# shellcheck disable=SC2068 # patterns
 	(cd "$from/kernel" && cp -r --parents ${MODULES[@]} "$to/kernel")
-	# Where the kernel has a congestion control, a tenant gets that one and not ours, which is to be tested.
+	# Where the kernel has a congestion control, a tenant gets that one and not ours, which is to be
+	# tested.
 	rm -f "$to"/kernel/net/ipv4/tcp_*
 	cp "$from"/modules.* "$to"
 	find "$to" -name '*.xz' -exec busybox unxz {} +
 	busybox depmod -b "$guest" "$1"
 }
 
-# Without cmpxchg16b, of which QEMU 7.2 (Debian 12) makes wrong flags now and then: the kernel's allocator dies of it.
+# Without cmpxchg16b, of which QEMU 7.2 (Debian 12) makes wrong flags now and then: the kernel's
+# allocator dies of it.
 CPU=max,-cx16
 
 # boot VMLINUZ NUMBER TESTS: one machine runs them; its console goes into a file of that number.

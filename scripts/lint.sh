@@ -93,7 +93,8 @@ lint_msrv() {
 	[ -z "$found" ] || fail "let chains, which Rust 1.$SG_RUST_MINOR does not know: $found"
 }
 
-# Tenants of other makes are built by themselves, each with its own tools. Go is there where tests were set up.
+# Tenants of other makes are built by themselves, each with its own tools. Go is there where tests
+# were set up.
 lint_foreign() {
 	local manifest=foreign/smoltcp/Cargo.toml found
 	cargo fmt --check --manifest-path "$manifest" || fail "cargo fmt would change foreign/smoltcp"

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# Runs a program and measures what others take of the CPUs meanwhile: processes outside the program's session, and
-# the hypervisor (steal). Where that is much in any second, a line says so after the program's output. Tests that
-# measure rates may be repeated only after such a line.
+# Runs a program and measures what others take of the CPUs meanwhile: processes outside the
+# program's session, and the hypervisor (steal). Where that is much in any second, a line says so
+# after the program's output, with NAME. Tests that measure rates may be repeated only after such a
+# line of their program.
 #
-#   others.sh PROGRAM ARGUMENTS…
+#   others.sh NAME PROGRAM ARGUMENTS…
 set -euo pipefail
 
 # Percent of one CPU, in one second.
 DISTURBED_ABOVE=30
 TICKS_PER_S=$(getconf CLK_TCK)
 
-# ticks SESSION: lines "PID TICKS NAME" of processes that are neither in SESSION nor the kernel's own, and of steal.
+# ticks SESSION: lines "PID TICKS NAME" of processes that are neither in SESSION nor the kernel's
+# own, and of steal.
 ticks() {
 	local session=$1
 	awk '/^cpu / { print "steal", $9, "hypervisor" }' /proc/stat
@@ -35,20 +37,34 @@ busiest() {
 	done
 }
 
-# The program leads a session of its own, so that its children are told from others. A script without job control has
-# no process groups for which setsid would fork.
-setsid "$@" &
-program=$!
+# The program, its children and the sampler end with this script.
+stop() {
+	trap '' INT TERM
+	kill "$sampler" 2>/dev/null || true
+	# A program that has not become a leader yet has no group.
+	kill -- -"$program" 2>/dev/null || kill "$program" 2>/dev/null || true
+	wait "$program" || true
+	rm -f "$samples"
+	exit 130
+}
+
+name=$1
+shift
 samples=$(mktemp)
+# The program leads a session of its own, so that its children are told from others. A script
+# without job control has no process groups for which setsid would fork; but it starts programs in
+# the background with interrupts ignored.
+setsid env --default-signal=INT,QUIT "$@" &
+program=$!
 busiest "$program" >"$samples" &
 sampler=$!
-trap 'kill "$program" "$sampler" 2>/dev/null; rm -f "$samples"; exit 130' INT TERM
+trap stop INT TERM
 
 status=0
 wait "$program" || status=$?
 kill "$sampler" 2>/dev/null || true
 wait "$sampler" 2>/dev/null || true
-sort -rn "$samples" | awk -v above="$DISTURBED_ABOVE" \
-	'NR == 1 && $1 > above { printf "==> disturbed: others used %d %% of a CPU in one second, most of it %s\n", $1, $2 }'
+sort -rn "$samples" | awk -v above="$DISTURBED_ABOVE" -v name="$name" 'NR == 1 && $1 > above {
+	printf "==> disturbed: %s: others used %d %% of a CPU in one second, most of it %s\n", name, $1, $2 }'
 rm -f "$samples"
 exit "$status"

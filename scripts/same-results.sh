@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Compares two builds by what they simulate: `results.json` of every scenario must be the same
-# bytes but for `conditions` (version, wall-clock time) and for counters of enforcement that are 0 in
-# one build and missing in the other. For changes that must not change results.
+# Compares two builds by what they simulate: `results.json` of every scenario must be the same bytes
+# but for `conditions` (version, wall-clock time) and for counters of enforcement that are 0 in one
+# build and missing in the other. For changes that must not change results.
 #
 #   same-results.sh OLD NEW [FILE…]   OLD, NEW: two sluicegate binaries, or directories that an
 #                                     earlier comparison left; FILE: scenarios, by default all
@@ -20,7 +20,8 @@ shopt -s extglob
 [ $# -gt 0 ] || set -- scenarios/*.toml scenarios/!(lab-only)/*.toml
 command -v jq >/dev/null || die "same-results.sh needs jq (apt-get install jq)"
 
-# simulated BUILD NAME FILE…: prints the directory with the results of a build, run unless BUILD is one.
+# simulated BUILD NAME FILE…: prints the directory with the results of a build, run unless BUILD is
+# one.
 simulated() {
 	local build=$1 dir=out/same-results/$2 file
 	shift 2

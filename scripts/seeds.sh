@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Shipped scenarios in short form with several seeds: a claim that holds with one seed alone is luck.
+# Shipped scenarios in short form with several seeds: a claim that holds with one seed alone is
+# luck.
 #
 #   seeds.sh DIR [FILE…]   results go to DIR/NUMBER/SCENARIO, what did not hold to DIR/faults; the table has a row for
 #                          each scenario and a column for each set of seeds
 #
-# SEEDS sets of seeds (5). A scenario that repeats its runs N times takes N seeds of each set, so that no run is in two.
+# SEEDS sets of seeds (5). A scenario that repeats its runs N times takes N seeds of each set, so
+# that no run is in two.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -21,7 +23,8 @@ files=("$@")
 # A run that is interrupted ends by itself; then nothing else begins.
 trap 'exit 130' INT TERM
 
-# run SET SEED FILE…: runs the files in short form with this first seed; what did not hold goes to DIR/faults/SET.
+# run SET SEED FILE…: runs the files in short form with this first seed; what did not hold goes to
+# DIR/faults/SET.
 run() {
 	local set=$1 seed=$2 status=0 dir=$out/$1
 	shift 2

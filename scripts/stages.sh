@@ -1,14 +1,17 @@
 # shellcheck shell=bash
-# Stages of a run of tests: each has a log, a verdict, and the time that it took beside its budget. What was tried
-# again is told by name, and is a failure of its own where there is much of it. Sourced by test.sh.
+# Stages of a run of tests: each has a log, a verdict, and the time that it took beside its budget.
+# What was tried again is told by name, and is a failure of its own where there is much of it.
+# Sourced by test.sh.
 #
-#   LOGS             where logs go
-#   BUDGET_S[NAME]   seconds for a stage; of the first word of NAME where NAME has none
+#   LOGS               where logs go
+#   BUDGET_S[NAME]     seconds for a stage; of the first word of NAME where NAME has none
+#   TIMING_SENSITIVE   names of tests that may be repeated on a machine that others use
 
 SHOWN_LINES=150
 REPEATED_LINES=12
 LAST_LINES=3
-# One test in a run may meet a moment in which others had the CPUs; several say that something is wrong.
+# One test in a run may meet a moment in which others had the CPUs; several say that something is
+# wrong.
 RETRIED_MAX=2
 # Further tries of one run that was disturbed.
 TRIES_MAX=4
@@ -42,7 +45,8 @@ row() {
 	rows+=("$(printf '%-34s %-6s %5s s of %4s%s%s' "$name" "$verdict" "$seconds" "$of" "$over" "$again")")
 }
 
-# shown_if_bad NAME VERDICT: a stage that passes keeps its output in its log; one that does not shows how it ended.
+# shown_if_bad NAME VERDICT: a stage that passes keeps its output in its log; one that does not
+# shows how it ended.
 shown_if_bad() {
 	[ "$2" = ok ] && return
 	bad_stages+=("$1")
@@ -68,8 +72,9 @@ sum_of() { # sum_of WORD LOG: adds up "N WORD" in cargo's result lines
 	sed -n "s/^test result:.* \([0-9]*\) $1.*/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'
 }
 
-# counted_tests NAME STATUS SECONDS: a stage of cargo's that has ended is as many checks as it has tests; one that died
-# is one failure. Tests that passed when they were tried again are in a log of their own.
+# counted_tests NAME STATUS SECONDS: a stage of cargo's that has ended is as many checks as it has
+# tests; one that died is one failure. Tests that passed when they were tried again are in a log of
+# their own.
 counted_tests() {
 	local name=$1 log verdict=ok good bad
 	log=$(log_of "$name")
@@ -87,7 +92,8 @@ counted_tests() {
 	[ "$verdict" = ok ]
 }
 
-# stage [-tests] NAME COMMAND…: runs it with its output in a log; -tests: a command that has tests to count.
+# stage [-tests] NAME COMMAND…: runs it with its output in a log; -tests: a command that has tests
+# to count.
 stage() {
 	local count=counted name start=$SECONDS status=0
 	[ "$1" != -tests ] || { count=counted_tests && shift; }
@@ -98,7 +104,8 @@ stage() {
 	"$count" "$name" "$status" "$((SECONDS - start))"
 }
 
-# begin NAME COMMAND…: a stage beside those that follow; `ended [-tests] NAME` waits for it. Not for what measures.
+# begin NAME COMMAND…: a stage beside those that follow; `ended [-tests] NAME` waits for it. Not for
+# what measures.
 begin() {
 	local name=$1 log
 	log=$(log_of "$name")
@@ -123,17 +130,43 @@ ended() {
 	"$count" "$1" "$status" "$seconds"
 }
 
-# failures LOG: below each "failures:" that is a list of names, these names; a line "list" before each list.
+# failures LOG: below each "failures:" that is a list of names, these names; a line "list" before
+# each list.
 failures() {
 	awk '/^failures:$/ { on = 1; next }
 		on && /^    [A-Za-z0-9_:]+$/ { if (on++ == 1) print "list"; print $1; next }
 		NF { on = 0 }' "$1"
 }
 
-# failed_targets LOG: how many test programs, documents' tests included, cargo says have failed, for whatever reason.
-failed_targets() { awk '/^error: [0-9]+ targets? failed:$/ { on = 1; next } on && /^    `/ { n++; next } { on = 0 } END { print n + 0 }' "$1"; }
+# failed_targets LOG: the test programs that cargo says have failed, for whatever reason, as
+# PACKAGE/PROGRAM; documents' tests are PACKAGE/doc.
+failed_targets() {
+	awk '/^error: [0-9]+ targets? failed:$/ { on = 1; next }
+		!on || !/^    `/ { on = 0; next }
+		{ gsub(/`/, ""); program = $4 }
+		$3 == "--lib" { program = $2; gsub(/-/, "_", program) }
+		$3 == "--doc" { program = "doc" }
+		{ print $2 "/" program }' "$1"
+}
 
-# why LOG: what a failed stage says of itself, in a few lines: names, errors, inputs to repeat, and its end.
+# may_be_noise LOG: true if all that failed are tests by name, each of them timing-sensitive, in
+# programs during each of which others were measured to use the CPUs (scripts/others.sh). A program
+# that died left no list of names.
+may_be_noise() {
+	local name found targets
+	found=$(failures "$1")
+	targets=$(failed_targets "$1")
+	[ -n "$targets" ] && [ "$(grep -cx list <<<"$found")" -eq "$(wc -l <<<"$targets")" ] || return 1
+	for name in $targets; do
+		grep -qF "==> disturbed: $name: " "$1" || return 1
+	done
+	for name in $(grep -vx list <<<"$found"); do
+		[[ " ${TIMING_SENSITIVE[*]} " == *" $name "* ]] || return 1
+	done
+}
+
+# why LOG: what a failed stage says of itself, in a few lines: names, errors, inputs to repeat, and
+# its end.
 why() {
 	local found
 	failures "$1" | grep -vx list | sort -u | sed 's/^/test /'
@@ -183,24 +216,33 @@ finish() {
 	exit
 }
 
-# disturbed OUTPUT: whether a run with --check has measured that something else had the machine: its CPUs were busy, or
-# packets were lost between namespaces (counters that end in _dropped). What TCP's counters show without a cause is no
-# such measurement. `disturbed` of crates/lab/examples/foreign decides the same.
+# disturbed OUTPUT: whether a run with --check has measured that something else had the machine: its
+# CPUs were busy, or packets were lost between namespaces (counters that end in _dropped). What
+# TCP's counters show without a cause is no such measurement. `disturbed` of
+# crates/lab/examples/foreign decides the same.
 disturbed() {
 	grep -qE ': the CPU was the bottleneck even at |: [a-z]+_dropped = ' "$1"
 }
 
-# invariant_broken OUTPUT: whether something that must never happen has: a figure is not exactly what it must be, as a
-# compliant sender that is policed; enforcement or a queue has counted what it must not, or not counted what it must; or
-# TCP has repeated or reordered what nothing explains.
+# invariant_broken OUTPUT: whether something has happened that no lack of CPU time explains:
+#
+#   - TCP has repeated or reordered what nothing explains;
+#   - a figure is not exactly what it must be (`==`), as with a compliant sender that is policed;
+#   - a counter of enforcement or of drops has counted what must not happen (`<= 0`, `< 1`), or has
+#     not counted once what must (`>= 1`, `> 0`).
+#
+# Any other bound of a counter depends on how much a run got done: fewer packets are policed in one
+# that waited for the CPU.
 invariant_broken() {
 	local claim='[^ ]+: .* \(.* against .*\)$'
 	grep -qE ": tcp_[a-z_]+ = .* where the experiment is not about it$" "$1" ||
-		grep -E "$claim" "$1" | grep -qE ' == |\.enforcement\.|\.drops'
+		grep -E "$claim" "$1" |
+		grep -qE ' == |(\.enforcement\.|\.drops).* (<= 0|< 1|>= 1|> 0) \('
 }
 
-# measured NAME COMMAND…: a run with --check in the lab. A check that fails (exit code 3) has failed; only a run that says
-# that it was disturbed is tried again, up to four times, later and later, and never where an invariant is broken.
+# measured NAME COMMAND…: a run with --check in the lab. A check that fails (exit code 3) has
+# failed; only a run that says that it was disturbed is tried again, up to four times, later and
+# later, and never where an invariant is broken.
 measured() {
 	local name=$1 try=1 status said
 	said=$(log_of "$name").said

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The life of the Debian package: built twice, looked into, and installed, upgraded, removed and purged in a copy of this
-# system that sees none of this machine's processes, interfaces and pins, and vanishes with the test. Needs root.
+# The life of the Debian package: built twice, looked into, and installed, upgraded, removed and
+# purged in a copy of this system that sees none of this machine's processes, interfaces and pins,
+# and vanishes with the test. Needs root.
 #
 #   test-deb.sh BINARY DIR   packages and what is in them go to DIR
 set -euo pipefail

@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
-# Cargo's runner of test programs in `make test`: runs a program of the room that SG_TEST_ROOM names and passes over the
-# others. So the whole workspace is one build with one set of features, whatever part of it runs.
+# Cargo's runner of test programs in `make test`: runs a program of the room that SG_TEST_ROOM names
+# and passes over the others. So the whole workspace is one build with one set of features, whatever
+# part of it runs.
 #
 #   test-room.sh PROGRAM ARGUMENTS…
 #
 # measuring  measures rates, queues or delays on live links: nothing else may run
-# kernel     loads kernel programs or builds networks, one test at a time; holds on a busy machine, too
+# kernel     loads kernel programs or builds networks, one test at a time; holds on a busy machine
 # parallel   needs neither kernel nor time
 set -euo pipefail
 
 program=$(basename "$1")
-case $CARGO_PKG_NAME/${program%-*} in
+name=$CARGO_PKG_NAME/${program%-*}
+case $name in
 sluicegate-lab/* | sluicegate-labkit/* | sluicegate-agent/compliant | sluicegate-agent/live_edit) room=measuring ;;
 sluicegate/* | sluicegate-agent/*) room=kernel ;;
 *) room=parallel ;;
 esac
 [ "$room" = "${SG_TEST_ROOM:-$room}" ] || exit 0
 # Only what was disturbed may be tried again.
-[ "$room" != measuring ] || exec "$(dirname "$0")/others.sh" "$@"
+[ "$room" != measuring ] || exec "$(dirname "$0")/others.sh" "$name" "$@"
 exec "$@"

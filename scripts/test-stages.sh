@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The stages of make test, with commands that only pretend: verdicts, budgets, tries and the exit code.
+# The stages of make test, with commands that only pretend: verdicts, budgets, tries and the exit
+# code.
 set -uo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -73,13 +74,86 @@ expect "a disturbed run" "codes c 3 3 3 3 0; stage 'lab a' measured 'lab a' next
 expect "five disturbed runs" "codes c 3 3 3 3 3 0; stage 'lab a' measured 'lab a' next c '$DISTURBED'" '^lab a +FAILED' '^exit 1$'
 expect "a broken invariant" "codes c 3 0; stage 'lab a' measured 'lab a' next c '$DISTURBED\n  t: not-policed: a.enforcement.policed == 0 (4 against 0)'" \
 	'^lab a +FAILED' '^tried again: nothing$' '^exit 1$'
-expect "a count" "codes c 3 0; stage 'lab a' measured 'lab a' next c '$DISTURBED\n  t: noticed: a.enforcement.feedback_stopped >= 4 (2 against 4)'" \
+expect "no drop" "codes c 3 0; stage 'lab a' measured 'lab a' next c '$DISTURBED\n  t: x: a.links.all.drops <= 0 (1 against 0)'" \
 	'^lab a +FAILED' '^tried again: nothing$' '^exit 1$'
+expect "not even once" "codes c 3 0; stage 'lab a' measured 'lab a' next c '$DISTURBED\n  t: x: a.enforcement.policed >= 1 (0 against 1)'" \
+	'^lab a +FAILED' '^tried again: nothing$' '^exit 1$'
+expect "a count that depends on speed" "codes c 3 0; stage 'lab a' measured 'lab a' next c '$DISTURBED\n  t: x: a.enforcement.policed >= 10 (7 against 10)'" \
+	'^lab a +ok .*\(tried again: lab a ×1\)$' '^exit 0$'
+expect "the same of a sum" "codes c 3 0; stage 'lab a' measured 'lab a' next c '$DISTURBED\n  t: x: a.enforcement.feedback_stopped + a.enforcement.feedback_mismatch >= 4 (2 against 4)'" \
+	'^lab a +ok .*\(tried again: lab a ×1\)$' '^exit 0$'
 expect "a run that cannot begin" "codes c 2 0; stage 'lab a' measured 'lab a' next c x" '^lab a +FAILED' '^tried again: nothing$'
 expect "three are too many" "for name in a b c; do codes c 3 0; stage \"lab \$name\" measured \"lab \$name\" next c '$DISTURBED'; done" \
 	'^tried again: 3 \(lab a, lab b, lab c\)$' '^tried again: FAILED, more than 2' '^3 passed, 1 failed$' '^exit 1$'
 # shellcheck disable=SC2016 # expands where the script runs
 expect "cases of one stage count each" 'stage quick printf "$AGAIN%s\n" one one two' \
 	'\(tried again: one ×2, two ×1\)$' '^tried again: 2 \(one, two\)$' '^exit 0$'
+
+# noise yes|no NAME: whether the failures in the log on standard input may be noise.
+log=$work/noise.log
+noise() {
+	local wanted=$1 name=$2 said=no
+	cat >"$log"
+	[[ $(pretend "TIMING_SENSITIVE=(fills keeps); may_be_noise '$log' && echo it may") != *"it may"* ]] ||
+		said=yes
+	[ "$said" = "$wanted" ] && return
+	bad=$((bad + 1))
+	printf '%s: %s, not %s\n' "$name" "$said" "$wanted"
+}
+# program NAME TEST [disturbed]: what a program prints of its failed test.
+program() {
+	printf '\nfailures:\n    %s\n\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n' "$2"
+	[ "${3:-}" != disturbed ] || echo "==> disturbed: $1: others used 90 % of a CPU in one second, most of it x"
+}
+targets() {
+	printf 'error: %d targets failed:\n' "$#"
+	printf '    `%s`\n' "$@"
+}
+WORLD="-p sluicegate-lab --test world" LIB="-p sluicegate-labkit --lib"
+noise yes "a disturbed program" < <(program sluicegate-lab/world fills disturbed; targets "$WORLD")
+noise no "a quiet program" < <(program sluicegate-lab/world fills; targets "$WORLD")
+noise no "another program was disturbed" < <(
+	echo "==> disturbed: sluicegate-labkit/sluicegate_labkit: others used 90 % of a CPU"
+	program sluicegate-lab/world fills
+	targets "$WORLD"
+)
+noise yes "two disturbed programs" < <(
+	program sluicegate-lab/world fills disturbed
+	program sluicegate-labkit/sluicegate_labkit keeps disturbed
+	targets "$WORLD" "$LIB"
+)
+noise no "one of two was disturbed" < <(
+	program sluicegate-lab/world fills
+	program sluicegate-labkit/sluicegate_labkit keeps disturbed
+	targets "$WORLD" "$LIB"
+)
+noise no "a test of counters" < <(program sluicegate-lab/world counts disturbed; targets "$WORLD")
+noise no "a program that died" < <(
+	echo "==> disturbed: sluicegate-lab/world: others used 90 % of a CPU"
+	targets "$WORLD"
+)
+
+# Who interrupts others.sh ends the program and its children, which may be interrupted themselves.
+interrupted() {
+	local script
+	# shellcheck disable=SC2016 # expands in the program
+	"$SG_ROOT/scripts/others.sh" x bash -c 'trap "echo told >\"$0\"; exit" INT; sleep 60 & echo $! >"$0.child"
+		kill -INT $$; wait' "$work/said" >/dev/null 2>&1
+	[ "$(cat "$work/said")" = told ] || return 1
+	# shellcheck disable=SC2016
+	"$SG_ROOT/scripts/others.sh" x bash -c 'sleep 60 & echo $! >"$0"; wait' "$work/child" &
+	script=$!
+	until [ -s "$work/child" ]; do sleep 0.1; done
+	kill -TERM "$script"
+	wait "$script"
+	kill "$(cat "$work/said.child")" 2>/dev/null
+	for _ in {1..20}; do
+		# What has ended may wait for its parent.
+		grep -qs "^State:[[:space:]]*[^ZX]" "/proc/$(cat "$work/child")/status" || return 0
+		sleep 0.1
+	done
+	return 1
+}
+interrupted || { bad=$((bad + 1)); echo "others.sh does not end what it started, or not by an interrupt"; }
 
 [ "$bad" -eq 0 ] && echo "stages are told as they are"

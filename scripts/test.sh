@@ -17,45 +17,34 @@ SLUICEGATE=$SG_ROOT/target/release/sluicegate
 # shellcheck source=scripts/stages.sh
 . scripts/stages.sh
 
-# Seconds on two CPUs from a clean checkout; what takes longer is marked. Stages that run beside others are slower
-# than alone.
+# Seconds on two CPUs from a clean checkout; what takes longer is marked. Stages that run beside
+# others are slower than alone.
 BUDGET_S=(
 	[total]=1500 [setup]=60 [build]=360
 	["linux 6.12"]=360 ["foreign programs"]=60 ["kernel tests"]=420 [lint]=150 [tests]=240 ["fuzz smoke"]=150
 	["simulated scenarios"]=150 ["a sweep"]=45 ["a sweep of datagrams"]=30 ["linux 6.1 is refused"]=25 [package]=35
-	["stages of tests"]=5 ["measuring tests"]=150 ["foreign stacks"]=90 ["nothing left behind"]=10
+	["stages of tests"]=10 ["measuring tests"]=150 ["foreign stacks"]=90 ["nothing left behind"]=10
 	[scenario]=35 ["scenario five-stacks"]=100 ["scenario five-stacks-guests"]=75 ["scenario ecn-coexistence"]=70
 	["scenario window-cap"]=50 ["scenario swift-beside"]=45 ["scenario incast-1500"]=45
 )
 
-# All test programs are one build: another choice of packages would have other features, and be built again.
+# All test programs are one build: another choice of packages would have other features, and be
+# built again.
 TESTS=(cargo test --release --locked --no-fail-fast --workspace)
 PROGRAMS=(--lib --bins --tests --examples)
 
-# Tests that measure rates, queues or delays on live links: when others use the CPUs in that second they fail
-# and nothing is wrong. They are repeated where others were seen to use them (scripts/others.sh). All other tests hold on
-# any machine, so that one that fails has failed.
+# Tests that measure rates, queues or delays on live links: when others use the CPUs in that second
+# they fail and nothing is wrong. They are repeated where others were seen to use them
+# (may_be_noise). All other tests, of counters and of what must never happen, hold on any machine,
+# so that one that fails has failed.
 TIMING_SENSITIVE=(
-	two_hosts_fill_their_link ipv6_fills_the_link_too drop_tail_drops_and_nothing_else_does
-	a_marking_switch_marks_ecn_and_drops_the_rest enforcement_keeps_the_queue_short red_marks_early
+	two_hosts_fill_their_link ipv6_fills_the_link_too enforcement_keeps_the_queue_short
 	switches_in_a_row_and_tenants_side_by_side
 	bulk_fills_the_link bulk_keeps_its_rate ping_pong_measures_round_trips trace_offers_its_load
 )
 
-# may_be_noise LOG: true if others were measured to use the CPUs, and all that failed are tests by name, each of them
-# timing-sensitive. A program that died left no list of names.
-may_be_noise() {
-	local name found
-	grep -q '^==> disturbed: ' "$1" || return 1
-	found=$(failures "$1")
-	[ "$(grep -cx list <<<"$found")" -eq "$(failed_targets "$1")" ] || return 1
-	for name in $(grep -vx list <<<"$found"); do
-		[[ " ${TIMING_SENSITIVE[*]} " == *" $name "* ]] || return 1
-	done
-	[ -n "$found" ]
-}
-
-# tests_of ROOM [ARGUMENT…]: the tests of a room (scripts/test-room.sh); arguments are those of test programs.
+# tests_of ROOM [ARGUMENT…]: the tests of a room (scripts/test-room.sh); arguments are those of test
+# programs.
 tests_of() {
 	local room=$1 host
 	shift
@@ -72,8 +61,8 @@ parallel_tests() {
 	return "$status"
 }
 
-# measuring_tests LOG: its tests, one at a time; those that others on the machine have spoilt once more, each by
-# itself. LOG is where the output goes.
+# measuring_tests LOG: its tests, one at a time; those that others on the machine have spoilt once
+# more, each by itself. LOG is where the output goes.
 measuring_tests() {
 	local log=$1 name
 	rm -f "$log.again"
@@ -85,8 +74,8 @@ measuring_tests() {
 	done
 }
 
-# Shown on this kernel by another scenario with other numbers or more senders, or by a test of the lab: here they are
-# simulated only; all of them meet this kernel in `make experiments`.
+# Shown on this kernel by another scenario with other numbers or more senders, or by a test of the
+# lab: here they are simulated only; all of them meet this kernel in `make experiments`.
 SIMULATED_ONLY=(incast-1500-n4 incast-1500-n40 incast-9000 incast-9000-n4 incast-9000-n40 modules one-sided-incast
 	parking-lot policing-capped priorities-b shuffle stride trace-datamining trace-websearch)
 
@@ -100,8 +89,9 @@ scenarios() {
 	done
 }
 
-# Objects that the kernel still holds, to compare before and after: namespaces, interfaces, pins, the sysctl that runs
-# raise, our congestion controls, BPF programs of the types that ours have with their maps and links, our processes.
+# Objects that the kernel still holds, to compare before and after: namespaces, interfaces, pins,
+# the sysctl that runs raise, our congestion controls, BPF programs of the types that ours have with
+# their maps and links, our processes.
 kernel_objects() {
 	local name
 	{
@@ -120,8 +110,8 @@ kernel_objects() {
 	} | sort
 }
 
-# A test or run that cleans up after itself leaves nothing that was not there before. The kernel frees programs and
-# maps a little after their last user has gone.
+# A test or run that cleans up after itself leaves nothing that was not there before. The kernel
+# frees programs and maps a little after their last user has gone.
 nothing_left() {
 	local try
 	for try in {1..20}; do
@@ -153,8 +143,8 @@ stage "build" "${TESTS[@]}" "${PROGRAMS[@]}" --no-run || finish
 "$SLUICEGATE" lab clean >/dev/null || true
 kernel_objects >"$LOGS/objects-before"
 
-# Nothing here measures: stages run beside one another. Emulation uses its CPUs for minutes, tests of the kernel's room
-# mostly wait.
+# Nothing here measures: stages run beside one another. Emulation uses its CPUs for minutes, tests
+# of the kernel's room mostly wait.
 [ "$(uname -m)" != x86_64 ] || begin "linux 6.12" scripts/kernel-test.sh 6.12 programs
 begin "foreign programs" scripts/foreign.sh build
 begin "kernel tests" tests_of kernel --test-threads=1

@@ -10,8 +10,8 @@
 //!   flows, pauses on the wire, congestion notification, a share for each of eight traffic classes.
 //!   Beside the plain permutation, by turns of simulated time, and the ratio of what a hop takes;
 //!   and the same where senders wait for their adapters, on both.
-//! - **cee-permutation-2**: the former on two threads beside one, by turns of simulated time, and the
-//!   ratio of what a hop takes.
+//! - **cee-permutation-2**: the former on two threads beside one, by turns of simulated time, and
+//!   the ratio of what a hop takes.
 //! - **commercial**: queries to the permutation's 256 servers over a hierarchy beside messages
 //!   between them, FreeBSD 9's TCP, a connection for every message, eight priorities, on converged
 //!   Ethernet likewise, 10 ms of them. Beside the plain permutation, by turns, and beside the same

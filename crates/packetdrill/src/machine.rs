@@ -94,6 +94,8 @@ pub struct Machine {
     pub tolerance_permille: u64,
     /// A tick of the scripts' timestamps; 0 = TSval is not compared.
     pub ts_tick_ns: u64,
+    /// A line of a script is one segment, never several that left together.
+    pub strict_segments: bool,
     mtu: i64,
     header: i64,
     /// `net.ipv4.tcp_recovery` and `tcp_early_retrans`.
@@ -133,6 +135,7 @@ impl Machine {
             tolerance_ns: 4_000 * US,
             tolerance_permille: 125,
             ts_tick_ns: 0,
+            strict_segments: false,
             mtu: 1500,
             header: IPV4,
             rack: true,
@@ -190,6 +193,7 @@ impl Machine {
                     counted.offload_bytes = bytes;
                 }
             }
+            "strict_segments" => self.strict_segments = true,
             // A parameter of the machine before the script: `--sysctl=net.ipv4.tcp_sack=0`.
             "sysctl" => match value.split_once('=') {
                 Some((key, value)) => return self.sysctl(line, key, value),
@@ -230,18 +234,27 @@ impl Machine {
         Ok(checks)
     }
 
-    /// One command. Of `a || b` the second counts where the first names a parameter that is not
-    /// there.
+    /// One command. Of `a || b` the second counts where the first sets a parameter that Linux does
+    /// not have, and nothing else.
     fn command(&mut self, line: usize, command: &str) -> Step<Vec<(usize, Check)>> {
         if let Some((first, second)) = command.split_once("||") {
-            let known = self.command(line, first.trim());
-            return known.or_else(|_| self.command(line, second.trim()));
+            let (first, second) = (first.trim(), second.trim());
+            return match shell::understand(first) {
+                shell::Meaning::Set(pairs) if sysctl::all_absent(&pairs) => {
+                    self.command(line, second)
+                }
+                // Whether it fails is known only when it runs.
+                shell::Meaning::Check(check) if check.may_fail() => {
+                    Stop::unsupported(line, format!("command {first} || {second}"))
+                }
+                _ => self.command(line, first),
+            };
         }
         let mut checks = Vec::new();
         match shell::understand(command) {
             shell::Meaning::Nothing => (),
             shell::Meaning::Defaults { google } => self.defaults(google),
-            shell::Meaning::Pace => self.config.pacing = true,
+            shell::Meaning::Pace(pace) => self.config.pacing = pace,
             shell::Meaning::Set(pairs) => {
                 for (key, value) in pairs {
                     self.sysctl(line, &key, &value)?;

@@ -208,9 +208,9 @@ impl Runner<'_> {
         Stop::fail(event.line, format!("{text} ({})", wrong.join(", ")))
     }
 
-    /// Segments that left together may be written as one.
+    /// Segments that left together may be written as one, unless the script wants each by itself.
     fn gather(&mut self, sent: &mut Sent, expected: &Expected) {
-        while sent.packet.len < expected.packet.len {
+        while !self.machine.strict_segments && sent.packet.len < expected.packet.len {
             let Some(next) = self.host.sent.front() else {
                 return;
             };

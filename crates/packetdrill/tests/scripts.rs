@@ -98,6 +98,20 @@ fn what_is_missing_or_too_much_fails() {
 }
 
 #[test]
+fn with_strict_segments_each_line_is_one_segment() {
+    let whole = "+0 write(4, ..., 2000) = 2000\n+0 > P. 1:2001(2000) ack 1";
+    let each = "+0 write(4, ..., 2000) = 2000\n+0 > . 1:1001(1000) ack 1\n\
+        +0 > P. 1001:2001(1000) ack 1";
+    let strict = |rest: &str| check(&format!("--strict_segments\n{OPEN}{rest}"), &strict());
+    assert_eq!(run(whole), Verdict::Pass);
+    assert_eq!(strict(each), Verdict::Pass);
+    match strict(whole) {
+        Verdict::Fail(problem) => assert!(problem.text.contains("length"), "{problem}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn calls_and_assertions_are_compared() {
     let problem = failure("+0 write(4, ..., 10) = 9");
     assert_eq!(problem.text, "expected write = 9; got 10");

@@ -3,15 +3,15 @@
 /// The meaning of a command to an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Nothing here: caches, queueing disciplines without delay, cleaning up.
+    /// Nothing here: caches, offload, cleaning up.
     Nothing,
     /// The usual defaults of the public suites. Google's, which are in a folder `common`, let every
     /// listener take data from SYNs.
     Defaults {
         google: bool,
     },
-    /// A queueing discipline that paces.
-    Pace,
+    /// A queueing discipline, which paces or does not.
+    Pace(bool),
     /// Kernel parameters: names with points, and values.
     Set(Vec<(String, String)>),
     /// `ip route … initcwnd N`
@@ -35,6 +35,13 @@ pub enum Check {
     ForgetPeer,
     /// `nstat`: counters count from here.
     Forget,
+}
+
+impl Check {
+    /// Whether a shell would see the command fail if the connection is otherwise.
+    pub fn may_fail(&self) -> bool {
+        !matches!(self, Self::ForgetPeer | Self::Forget)
+    }
 }
 
 /// Looks for sockets that listen.
@@ -211,15 +218,20 @@ fn ip(arguments: &[&str]) -> Meaning {
     }
 }
 
-/// A queueing discipline that does not drop.
+/// `tc qdisc … dev D root KIND`, of the kinds that neither delay nor drop. One with parameters, as
+/// `pfifo limit 1`, may do either; without the discipline `fq` nothing paces.
 fn queue(arguments: &[&str]) -> Meaning {
-    let plain = ["pfifo", "pfifo_fast", "noqueue", "bfifo"];
-    if arguments.first() == Some(&"qdisc") && arguments.last() == Some(&"fq") {
-        return Meaning::Pace;
-    }
-    if arguments.first() == Some(&"qdisc") && arguments.iter().any(|word| plain.contains(word)) {
-        Meaning::Nothing
-    } else {
-        Meaning::Unknown
+    let end = arguments.iter().position(|word| word.contains('>'));
+    let arguments = &arguments[..end.unwrap_or(arguments.len())];
+    let known = ["fq", "pfifo", "pfifo_fast", "noqueue", "bfifo"];
+    match arguments {
+        ["qdisc", "add" | "replace", "dev", _, "root", kind] if known.contains(kind) => {
+            Meaning::Pace(*kind == "fq")
+        }
+        ["qdisc", "del" | "delete", "dev", _, "root"] => Meaning::Pace(false),
+        ["qdisc", "del" | "delete", "dev", _, "root", kind] if known.contains(kind) => {
+            Meaning::Pace(false)
+        }
+        _ => Meaning::Unknown,
     }
 }

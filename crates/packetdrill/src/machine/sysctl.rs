@@ -29,6 +29,14 @@ const IGNORED: [&str; 19] = [
     "tcp_available_congestion_control",
 ];
 
+/// Parameters that Linux does not have: of Google's own kernels.
+const ABSENT: [&str; 1] = ["net.ipv4.tcp_fastopen_cookies"];
+
+/// Whether setting `pairs` sets nothing, because Linux has none of these parameters.
+pub(super) fn all_absent(pairs: &[(String, String)]) -> bool {
+    !pairs.is_empty() && pairs.iter().all(|(key, _)| ABSENT.contains(&key.as_str()))
+}
+
 impl Machine {
     /// Sets a kernel parameter; `key` has points.
     pub(super) fn sysctl(&mut self, line: usize, key: &str, value: &str) -> Step {

@@ -60,11 +60,52 @@ fn a_machine_may_have_parameters_before_the_script() {
 }
 
 #[test]
-fn of_two_commands_the_second_counts_where_the_first_is_not_known() {
-    let made = machine("`sysctl -q net.ipv4.nothing=1 &> /dev/null || sysctl net.ipv4.tcp_sack=0`");
+fn of_two_commands_the_second_counts_where_linux_lacks_the_parameter_of_the_first() {
+    let absent = "sysctl -q net.ipv4.tcp_fastopen_cookies=0 &> /dev/null";
+    let made = machine(&format!("`{absent} || sysctl net.ipv4.tcp_sack=0`"));
     assert!(!made.expect("is understood").config.sack);
     let made = machine("`sysctl net.ipv4.tcp_sack=1 || sysctl net.ipv4.nothing=0`");
     assert!(made.expect("is understood").config.sack);
+    let made = machine("`ip tcp_metrics flush all || true`");
+    assert!(made.is_ok());
+    for first in [
+        "tc qdisc replace dev tun0 root netem delay 1ms",
+        // Linux has it; only the interpreter does not.
+        "sysctl net.ipv4.tcp_max_reordering=300",
+        "sysctl net.ipv4.tcp_ecn=6",
+        // sysctl fails, but not before it has set the first.
+        "sysctl net.ipv4.tcp_sack=0 net.ipv4.tcp_fastopen_cookies=0",
+        // What follows depends on the connection.
+        "nstat | grep TcpExtTCPRcvQDrop",
+    ] {
+        let made = machine(&format!("`{first} || true`"));
+        assert!(matches!(made, Err(Stop::Unsupported(_))), "{first}");
+    }
+}
+
+#[test]
+fn the_discipline_fq_paces_and_none_may_delay_or_drop() {
+    let queue = |text: &str| machine(&format!("`tc qdisc {text}`")).map(|it| it.config.pacing);
+    let add = "replace dev tun0 root";
+    assert_eq!(queue(&format!("{add} fq")), Ok(true));
+    assert_eq!(queue("del dev tun0 root fq"), Ok(false));
+    assert_eq!(queue(&format!("{add} pfifo 2>/dev/null")), Ok(false));
+    let changed = format!("{add} fq; tc qdisc delete dev tun0 root 2>/dev/null");
+    assert_eq!(queue(&changed), Ok(false));
+    assert_eq!(
+        queue(&format!("{add} fq; tc qdisc {add} noqueue")),
+        Ok(false)
+    );
+    for kind in [
+        "pfifo limit 0",
+        "bfifo limit 3000",
+        "fq maxrate 1mbit",
+        "netem loss 1%",
+        "red",
+    ] {
+        let made = queue(&format!("{add} {kind}"));
+        assert!(matches!(made, Err(Stop::Unsupported(_))), "{kind}");
+    }
 }
 
 #[test]

@@ -73,8 +73,8 @@ impl Endpoint {
     /// RFC 6937: for what has been delivered, so much may leave that cwnd is reached when the
     /// window has gone round once. Below cwnd slow start brings it back (PRR-SSRB), but only by an
     /// ACK that `advances`. RFC 9937 6 and Linux ask that it tells of no further loss, too: with
-    /// that a policed sender stays at a tenth of its share (docs/packetdrill.md). Segments are sent
-    /// whole, hence shares are rounded up to them, and the first one does not wait (both as Linux).
+    /// that, incast of 32 senders collapses (docs/packetdrill.md). Segments are sent whole, hence
+    /// shares are rounded up to them, and the first one does not wait (both as Linux).
     pub(super) fn reduce_proportionally(&mut self, delivered: u64, advances: bool) {
         if delivered == 0 {
             return;
