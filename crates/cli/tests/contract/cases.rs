@@ -125,6 +125,7 @@ pub const CASES: &[&str] = &[
      size = '1MB'\ntransport = 'datagrams'\n",
     "[traffic.p]\nkind = 'program'\ncollective = 'barrier'\nalgorithm = 'dissemination'\n",
     "[traffic.p]\nkind = 'program'\ncollective = 'halo'\ngrid = [2, 2]\nsize = '1KB'\n",
+    "[traffic.p]\nkind = 'program'\ncollective = 'shift'\ndistance = 2\nsize = '1KB'\n",
     "[traffic.p]\nkind = 'program'\nnas = { kernel = '<bt|cg|ft|is|mg>', class = '<a|b|c|d>', scale = 0.01 }\n",
     "[traffic.p]\nkind = 'program'\ngoal = 'program.goal'\nplacement = 'ranks.txt'\n",
     "[traffic.p]\nkind = 'program'\ntraining = { parameters = 1e6, layers = 4, hidden = 64, tokens = 128, value = '2B', \

@@ -66,6 +66,23 @@ pub fn barrier(members: u32) -> Rounds {
     }
 }
 
+/// Each member sends the whole of its data to the one that is so many places further; the last ones
+/// to the first.
+pub fn shift(members: u32, distance: u32) -> Rounds {
+    let transfer = |from: u32| Transfer {
+        from,
+        to: ((u64::from(from) + u64::from(distance)) % u64::from(members)) as u32,
+        pieces: 0..1,
+        combine: true,
+    };
+    let transfers = (0..members).map(transfer);
+    Rounds {
+        pieces: 1,
+        parts: 1,
+        rounds: vec![transfers.filter(|one| one.from != one.to).collect()],
+    }
+}
+
 /// All in one round, the whole of the data to each neighbour. The first dimension varies fastest.
 pub fn halo(grid: &[u32]) -> Rounds {
     let members: u32 = grid.iter().product();

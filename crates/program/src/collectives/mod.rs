@@ -151,6 +151,11 @@ impl Rounds {
         exchange::halo(grid)
     }
 
+    /// Each of so many members, 1 at least, sends its data to the one `distance` places further.
+    pub fn shift(members: u32, distance: u32) -> Self {
+        exchange::shift(members, distance)
+    }
+
     /// Bytes of some pieces, where a rank has data of so many bytes.
     pub fn bytes(&self, data: u64, pieces: &Range<u32>) -> u64 {
         let upto = |piece: u32| {

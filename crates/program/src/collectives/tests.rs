@@ -149,6 +149,16 @@ proptest! {
     }
 
     #[test]
+    fn a_shift_is_a_permutation(members in 1u32..40, distance in 0u32..100) {
+        let end = run(&Rounds::shift(members, distance), own(members, 1));
+        for member in 0..members {
+            let from = (member + members * 100 - distance) % members;
+            let expected = BTreeSet::from([member, from]);
+            prop_assert_eq!(end[member as usize][0].as_ref(), Some(&expected));
+        }
+    }
+
+    #[test]
     fn pieces_add_up(data: u32, members in 1u32..50) {
         let rounds = Rounds { pieces: members, parts: members, rounds: Vec::new() };
         let sum: u64 = (0..members).map(|at| rounds.bytes(data.into(), &(at..at + 1))).sum();

@@ -251,6 +251,7 @@ fn read_kind(table: &Table<'_>) -> Option<Kind> {
             "algorithm",
             "size",
             "grid",
+            "distance",
             "iterations",
             "compute",
             "training",

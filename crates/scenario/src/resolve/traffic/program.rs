@@ -42,6 +42,7 @@ const SOURCE_ADVICE: &str =
 enum Pattern {
     Collective(Collective),
     Halo,
+    Shift,
 }
 
 /// The program, and the pairs of tenants whose ranks exchange messages.
@@ -142,7 +143,7 @@ fn read_program(table: &Table<'_>, directory: &Path, ranks: u64, asked: bool) ->
     let (step, kernel) = (table.get("training"), table.get("nas"));
     let given = [&file, &collective, &step, &kernel];
     let given = given.into_iter().flatten().count();
-    let keys = ["size", "algorithm", "grid", "iterations", "compute"];
+    let keys = ["size", "algorithm", "grid", "distance", "iterations", "compute"];
     if given != 1 {
         table
             .item()
@@ -157,7 +158,7 @@ fn read_program(table: &Table<'_>, directory: &Path, ranks: u64, asked: bool) ->
         return item.parse(|name| read_goal(&directory.join(name)));
     }
     if let Some(item) = step {
-        for key in ["size", "grid", "iterations", "compute"] {
+        for key in ["size", "grid", "distance", "iterations", "compute"] {
             table.refuse(key, "does not belong to a training step");
         }
         let algorithm = read_algorithm(table).unwrap_or(Algorithm::Ring);
@@ -173,7 +174,7 @@ fn read_program(table: &Table<'_>, directory: &Path, ranks: u64, asked: bool) ->
         return found(&item, training.program());
     }
     if let Some(item) = kernel {
-        for key in ["size", "grid", "algorithm"] {
+        for key in ["size", "grid", "distance", "algorithm"] {
             table.refuse(key, "does not belong to a skeleton of NAS");
         }
         return read_skeleton(table, &item, ranks as u32);
@@ -206,6 +207,7 @@ fn read_pattern(item: &Item<'_>) -> Option<Pattern> {
     let collectives = Collective::ALL.map(|(name, one)| (name, Pattern::Collective(one)));
     let mut patterns = collectives.to_vec();
     patterns.push(("halo", Pattern::Halo));
+    patterns.push(("shift", Pattern::Shift));
     item.choice(&patterns)
 }
 
@@ -220,10 +222,19 @@ fn generate(table: &Table<'_>, item: &Item<'_>, pattern: Pattern, ranks: u32) ->
     let rounds = match pattern {
         Pattern::Halo => {
             table.refuse("algorithm", "does not belong to a halo exchange");
+            table.refuse("distance", "belongs to a shift");
             read_halo(table, ranks)?
+        }
+        Pattern::Shift => {
+            table.refuse("algorithm", "does not belong to a shift");
+            table.refuse("grid", "belongs to a halo exchange");
+            let most = i64::from(ranks.max(2)) - 1;
+            let distance = table.integer("distance", 1..=most).unwrap_or(1);
+            Rounds::shift(ranks.max(1), distance as u32)
         }
         Pattern::Collective(collective) => {
             table.refuse("grid", "belongs to a halo exchange");
+            table.refuse("distance", "belongs to a shift");
             let algorithm = algorithm.unwrap_or(collective.algorithms()[0]);
             match Rounds::of(collective, algorithm, ranks.max(1)) {
                 Ok(rounds) => rounds,
