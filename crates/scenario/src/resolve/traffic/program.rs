@@ -143,7 +143,14 @@ fn read_program(table: &Table<'_>, directory: &Path, ranks: u64, asked: bool) ->
     let (step, kernel) = (table.get("training"), table.get("nas"));
     let given = [&file, &collective, &step, &kernel];
     let given = given.into_iter().flatten().count();
-    let keys = ["size", "algorithm", "grid", "distance", "iterations", "compute"];
+    let keys = [
+        "size",
+        "algorithm",
+        "grid",
+        "distance",
+        "iterations",
+        "compute",
+    ];
     if given != 1 {
         table
             .item()
