@@ -212,7 +212,7 @@ fn commands_that_cannot_be_recorded_say_why() {
     assert!(said(&["--", "false"], 1).contains("before a rank has called MPI_Init"));
     assert!(said(&["--", "./nowhere"], 1).contains("there is no command ./nowhere"));
     assert!(said(&[], 2).contains("COMMAND"));
-    assert!(said(&["--scale-computation", "-1", "--", "true"], 2).contains("a number from 0 on"));
+    assert!(said(&["--scale-computation=-1", "--", "true"], 2).contains("a number from 0 on"));
     assert!(!scratch.0.join("trace.goal").exists());
     let output = Command::new(env!("CARGO_BIN_EXE_sluicegate"))
         .args(["trace", "--", "true"])

@@ -209,6 +209,10 @@ NOT_RECORDED(Neighbor_alltoallv,
 	      void *into, const int into_counts[], const int into_places[],
 	      MPI_Datatype into_type, MPI_Comm comm),
 	     (data, counts, places, type, into, into_counts, into_places, into_type, comm))
+NOT_RECORDED(Neighbor_allgatherv,
+	     (const void *data, int count, MPI_Datatype type, void *into, const int counts[],
+	      const int places[], MPI_Datatype into_type, MPI_Comm comm),
+	     (data, count, type, into, counts, places, into_type, comm))
 NOT_RECORDED(Put,
 	     (const void *data, int count, MPI_Datatype type, int to, MPI_Aint at, int to_count,
 	      MPI_Datatype to_type, MPI_Win window),
@@ -225,7 +229,20 @@ NOT_RECORDED(Win_fence, (int assertion, MPI_Win window), (assertion, window))
 NOT_RECORDED(Win_lock, (int kind, int rank, int assertion, MPI_Win window),
 	     (kind, rank, assertion, window))
 NOT_RECORDED(Win_unlock, (int rank, MPI_Win window), (rank, window))
+NOT_RECORDED(Win_lock_all, (int assertion, MPI_Win window), (assertion, window))
+NOT_RECORDED(Win_unlock_all, (MPI_Win window), (window))
+NOT_RECORDED(Win_flush, (int rank, MPI_Win window), (rank, window))
+NOT_RECORDED(Win_flush_all, (MPI_Win window), (window))
+NOT_RECORDED(Win_post, (MPI_Group group, int assertion, MPI_Win window),
+	     (group, assertion, window))
+NOT_RECORDED(Win_start, (MPI_Group group, int assertion, MPI_Win window),
+	     (group, assertion, window))
+NOT_RECORDED(Win_complete, (MPI_Win window), (window))
+NOT_RECORDED(Win_wait, (MPI_Win window), (window))
 NOT_RECORDED(Comm_spawn,
 	     (const char *command, char *arguments[], int count, MPI_Info info, int root,
 	      MPI_Comm comm, MPI_Comm *between, int errors[]),
 	     (command, arguments, count, info, root, comm, between, errors))
+
+/* Its communicator has no members before its request has ended. */
+NOT_RECORDED(Comm_idup, (MPI_Comm comm, MPI_Comm *new, MPI_Request *request), (comm, new, request))

@@ -313,6 +313,11 @@ int MPI_Mrecv(void *data, int count, MPI_Datatype type, MPI_Message *message, MP
 	SG_TRACED(PMPI_Mrecv(data, count, type, message, status), (void)message);
 }
 
+int MPI_Imrecv(void *data, int count, MPI_Datatype type, MPI_Message *message, MPI_Request *request)
+{
+	SG_TRACED(PMPI_Imrecv(data, count, type, message, request), (void)message);
+}
+
 static void persistent(MPI_Comm comm, int peer, int tag, uint64_t bytes, bool receive,
 		       MPI_Request request)
 {
