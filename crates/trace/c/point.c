@@ -130,6 +130,15 @@ static void sent(MPI_Comm comm, int to, int tag, uint64_t bytes)
 		SG_ADD(SG_SEND, number, (uint64_t)to, (uint64_t)tag, bytes);
 }
 
+/* A buffered send waits for nobody: nothing follows its end. */
+static void buffered(MPI_Comm comm, int to, int tag, uint64_t bytes)
+{
+	uint32_t number;
+
+	if (records(comm, to, &number))
+		SG_ADD(SG_ISEND, fresh(), number, (uint64_t)to, (uint64_t)tag, bytes);
+}
+
 static void received(MPI_Comm comm, bool wild, const MPI_Status *status)
 {
 	uint32_t number;
@@ -187,12 +196,12 @@ static void done(uint64_t handle, const MPI_Status *status)
 /* The program's status, or one of ours if it does not want to know. */
 #define STATUS_OR(own, given) ((given) == MPI_STATUS_IGNORE ? &(own) : (given))
 
-#define SENDS(name)                                                                              \
+#define SENDS(name, record)                                                                      \
 	int MPI_##name(const void *data, int count, MPI_Datatype type, int to, int tag,            \
 		       MPI_Comm comm)                                                              \
 	{                                                                                          \
 		SG_TRACED(PMPI_##name(data, count, type, to, tag, comm),                           \
-			  sent(comm, to, tag, sg_bytes(count, type)));                             \
+			  record(comm, to, tag, sg_bytes(count, type)));                           \
 	}
 
 #define SENDS_LATER(name)                                                                        \
@@ -203,14 +212,20 @@ static void done(uint64_t handle, const MPI_Status *status)
 			  sending(comm, to, tag, sg_bytes(count, type), *request));                \
 	}
 
-SENDS(Send)
-SENDS(Ssend)
-SENDS(Bsend)
-SENDS(Rsend)
+SENDS(Send, sent)
+SENDS(Ssend, sent)
+SENDS(Rsend, sent)
+SENDS(Bsend, buffered)
 SENDS_LATER(Isend)
 SENDS_LATER(Issend)
-SENDS_LATER(Ibsend)
 SENDS_LATER(Irsend)
+
+int MPI_Ibsend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+	       MPI_Request *request)
+{
+	SG_TRACED(PMPI_Ibsend(data, count, type, to, tag, comm, request),
+		  buffered(comm, to, tag, sg_bytes(count, type)));
+}
 
 int MPI_Recv(void *data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
 	     MPI_Status *status)

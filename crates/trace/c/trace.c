@@ -19,12 +19,12 @@
 #include <unistd.h>
 
 /* Part of the file that is mapped; longer than the longest record (an all-to-all of 2^16 ranks). */
-#define WINDOW_BYTES (4u << 20)
+#define WINDOW_BYTES (1u << 20)
 #define VARINT_BYTES 10
 #define HEADER_BYTES 16
 
 /* Less CPU time than this between a call that found nothing and the next call is polling. */
-#define POLL_NS 2000
+#define POLL_NS 1000
 
 static struct {
 	int file; /* -1: nothing is recorded */
@@ -69,7 +69,9 @@ static bool map_window(uint64_t start)
 {
 	void *window = MAP_FAILED;
 
-	if (ftruncate(trace.file, (off_t)(start + WINDOW_BYTES)) == 0)
+	/* Space on the disk is there before it is written to: else a full disk would kill the rank. */
+	errno = posix_fallocate(trace.file, (off_t)start, WINDOW_BYTES);
+	if (errno == 0)
 		window = mmap(NULL, WINDOW_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, trace.file,
 			      (off_t)start);
 	if (window == MAP_FAILED) {

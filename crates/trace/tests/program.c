@@ -124,6 +124,29 @@ static void shift(void)
 			     MPI_STATUS_IGNORE);
 }
 
+/* Two messages of 24 and 28 bytes that are buffered, taken in another order and by matching
+ * probes. */
+static void buffered(void)
+{
+	static char space[2 * MPI_BSEND_OVERHEAD + 64];
+	char *old;
+	int bytes;
+	MPI_Request request;
+	MPI_Message message;
+
+	if (rank == 2) {
+		MPI_Buffer_attach(space, sizeof(space));
+		MPI_Bsend(out, 24, MPI_CHAR, 3, 60, MPI_COMM_WORLD);
+		MPI_Ibsend(out, 28, MPI_CHAR, 3, 61, MPI_COMM_WORLD, &request);
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+		MPI_Buffer_detach(&old, &bytes);
+	}
+	for (int tag = 61; rank == 3 && tag >= 60; tag--) {
+		MPI_Mprobe(2, tag, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE);
+		MPI_Mrecv(in[0], 28, MPI_CHAR, &message, MPI_STATUS_IGNORE);
+	}
+}
+
 /* 7 + 24 + 24 messages of a broadcast, a barrier and an all-reduce that does not block; then an
  * all-to-all in which rank r sends rank c 10 * ((r + c) % 3) bytes: 38 messages with data; 7 of a
  * gather. */
@@ -179,6 +202,7 @@ int main(int argc, char **argv)
 	probe_and_test();
 	persistent();
 	shift();
+	buffered();
 	collectives();
 	if (rank == 2)
 		compute(0.05);
