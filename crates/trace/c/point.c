@@ -188,7 +188,9 @@ static void done(uint64_t handle, const MPI_Status *status)
 		return;
 	}
 	PMPI_Test_cancelled(status, &cancelled);
-	if (!cancelled && status->MPI_SOURCE >= 0)
+	if (cancelled)
+		SG_ADD(SG_DONE, request.number);
+	else if (status->MPI_SOURCE >= 0)
 		SG_ADD(SG_DONE_RECEIVE, request.number, (uint64_t)status->MPI_SOURCE,
 		       (uint64_t)status->MPI_TAG, sg_received(status));
 }

@@ -31,7 +31,7 @@ pub enum Record {
     SendLater(u64, Sent),
     /// A receive was posted: its request, communicator, and whether it takes any source or tag.
     ReceiveLater(u64, u32, bool),
-    /// A request has ended.
+    /// A request has ended: a send, a collective, or a receive that was cancelled.
     Done(u64),
     /// A receive has ended: its request, the source, the tag and the bytes of the message.
     DoneReceive(u64, u32, u32, u64),

@@ -268,7 +268,11 @@ impl Rank<'_> {
     fn read(&mut self, records: Records<'_>) -> Result<(), Fault> {
         for record in records {
             match record? {
-                Record::Compute(_) | Record::Done(_) => {}
+                Record::Compute(_) => {}
+                // A receive that ends without a message was cancelled.
+                Record::Done(request) => {
+                    self.posted.remove(&request);
+                }
                 Record::Probe(one) => {
                     let context = self.context(one.comm)?;
                     self.rank_of(context, one.from)?;

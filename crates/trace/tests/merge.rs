@@ -306,6 +306,9 @@ fn what_has_no_other_end_is_left_out_and_counted() {
         .send([0, 0, 7, 3])
         .receive([0, 0, 7, 3], 0)
         .record(6, &[4, 0, 1])
+        // Cancelled: nothing is missing.
+        .record(6, &[5, 0, 1])
+        .record(7, &[5])
         .collective(0, 0, 0, &[0])
         .record(11, &[3, 97, 98, 99]);
     let one = Trace::new(3, 1)
