@@ -89,8 +89,8 @@ impl Instance {
                 let algorithm = if short { halving } else { Ring };
                 by_member(Collective::AllGather, algorithm, &own)
             }
-            What::Gather => self.from_root(&gather(&self.rotated(&own))),
-            What::Scatter => self.from_root(&scatter(&self.rotated(&own))),
+            What::Gather => self.unrotated(&gather(&self.rotated(&own))),
+            What::Scatter => self.unrotated(&scatter(&self.rotated(&own))),
             What::Gatherv => vec![self.with_root(&own, true)],
             What::Scatterv => vec![self.with_root(&own, false)],
             What::Alltoall | What::Alltoallv => self.all_to_all(),
@@ -106,7 +106,7 @@ impl Instance {
     }
 
     /// Places behind the root become members.
-    fn from_root(&self, places: &Transfers) -> Transfers {
+    fn unrotated(&self, places: &Transfers) -> Transfers {
         let member = |place: u32| (place + self.root) % self.members();
         let renamed = |transfer: &Transfer| Transfer {
             from: member(transfer.from),
@@ -123,12 +123,12 @@ impl Instance {
         let members = self.members();
         if bytes <= BCAST_SHORT_BYTES || members < BCAST_FEW_MEMBERS {
             let tree = rounds(Collective::Broadcast, Algorithm::Tree, members, |_| bytes);
-            return self.from_root(&tree);
+            return self.unrotated(&tree);
         }
         let pieces = even(bytes, members);
         let mut both = scatter(&pieces);
         both.extend(by_member(Collective::AllGather, Algorithm::Ring, &pieces));
-        self.from_root(&both)
+        self.unrotated(&both)
     }
 
     fn reduce(&self, bytes: u64) -> Transfers {
@@ -143,7 +143,7 @@ impl Instance {
                 });
                 turned.collect()
             });
-            return self.from_root(&up.collect());
+            return self.unrotated(&up.collect());
         }
         let algorithm = match members.is_power_of_two() {
             true => Algorithm::Halving,
@@ -151,7 +151,7 @@ impl Instance {
         };
         let pieces = even(bytes, members);
         let mut both = by_member(Collective::ReduceScatter, algorithm, &pieces);
-        both.extend(self.from_root(&gather(&self.rotated(&pieces))));
+        both.extend(self.unrotated(&gather(&self.rotated(&pieces))));
         both
     }
 
