@@ -69,7 +69,7 @@ static bool map_window(uint64_t start)
 {
 	void *window = MAP_FAILED;
 
-	/* Space on the disk is there before it is written to: else a full disk would kill the rank. */
+	/* Space on the disk comes first: a write to a full one would kill the rank. */
 	errno = posix_fallocate(trace.file, (off_t)start, WINDOW_BYTES);
 	if (errno == 0)
 		window = mmap(NULL, WINDOW_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, trace.file,
