@@ -91,6 +91,8 @@ want_test() {
 	need_command bpftool bpftool "lists what the kernel holds after the tests"
 	[ "$(uname -m)" != x86_64 ] || need_command qemu-system-x86_64 qemu-system-x86 "boots another kernel"
 	need_command busybox busybox-static "commands of the machine that boots it"
+	need_command mpirun openmpi-bin "runs the MPI programs that tests record"
+	need_command mpicc libopenmpi-dev "compiles them, and what records them"
 	[ -x /usr/local/go/bin/go ] || need_command go golang-go "builds tenants with stacks of other makes"
 	[ -e /usr/include/lwip/lwip/tcp.h ] || need liblwip-dev "a tenant's stack"
 	if ! cargo fmt --version >/dev/null 2>&1; then

@@ -9,7 +9,7 @@ use std::{
 use sha2::{Digest, Sha256};
 
 /// Rooms whose code a simulated result depends on, and the versions of libraries.
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 11] = [
     "../core/c",
     "../core/src",
     "../config/src",
@@ -17,6 +17,7 @@ const SOURCES: [&str; 10] = [
     "../tcp/src",
     "../vswitch/src",
     "../fabric/src",
+    "../program/src",
     "../scenario/src",
     "../apps/src",
     "../sim/src",

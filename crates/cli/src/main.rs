@@ -27,6 +27,7 @@ mod run;
 mod sensitivity;
 mod sweep;
 mod top;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -53,6 +54,7 @@ enum Command {
     Compare(compare::Args),
     Published(published::Args),
     Sensitivity(sensitivity::Args),
+    Trace(trace::Args),
     /// Check or explain a policy file
     #[command(subcommand)]
     Policy(policy::Command),
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::run(args),
         Command::Published(args) => published::run(args),
         Command::Sensitivity(args) => sensitivity::run(args),
+        Command::Trace(args) => trace::run(args),
         Command::Policy(command) => policy::run(command),
         Command::Lab(command) => lab::run(command),
         Command::Agent(args) => agent::run(args),

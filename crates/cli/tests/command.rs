@@ -261,7 +261,7 @@ fn a_bad_scenario_exits_with_2_before_anything_is_touched() {
     let scenario = Scratch::new("bad-scenario.toml", "[network]\ntopology = 'ring'\n");
     let output = sluicegate(&["run", scenario.path()]);
     assert_eq!(code(&output), 2);
-    assert!(text(&output.stderr).contains("star, dumbbell, parking-lot"));
+    assert!(text(&output.stderr).contains("star, crossbar, dumbbell, parking-lot"));
     assert_eq!(code(&sluicegate(&["run", "/nonexistent.toml"])), 2);
 }
 

@@ -17,7 +17,12 @@
 //! may stand in any order, labels may be used before they are defined, and `nic` means nothing: a
 //! rank has one.
 
-use std::{collections::HashMap, io::BufRead, mem, sync::Arc};
+use std::{
+    collections::HashMap,
+    io::{self, BufRead, Write},
+    mem,
+    sync::Arc,
+};
 
 use super::{Fault, Place, unreadable};
 use crate::{
@@ -51,6 +56,58 @@ pub fn read(mut file: impl BufRead) -> Result<Program, Fault> {
         reader.read_line(text)?;
     }
     reader.finish()
+}
+
+/// Writes a program; each line of `head` becomes a comment before it.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(program: &Program, head: &[String], file: &mut impl Write) -> io::Result<()> {
+    for line in head {
+        writeln!(file, "// {}", line.replace(['\n', '\r'], " "))?;
+    }
+    writeln!(file, "num_ranks {}", program.ranks.len())?;
+    for (number, rank) in program.ranks.iter().enumerate() {
+        writeln!(file, "rank {number} {{")?;
+        write_rank(rank, file)?;
+        writeln!(file, "}}")?;
+    }
+    Ok(())
+}
+
+fn write_rank(rank: &crate::Rank, file: &mut impl Write) -> io::Result<()> {
+    // (the one that waits, the one waited for, whether for its begin)
+    let mut requirements = Vec::new();
+    for before in 0..rank.operations().len() as u32 {
+        let waiting = rank.dependents(before);
+        requirements.extend(waiting.map(|one| (one.operation, before, one.of_begin)));
+    }
+    requirements.sort_unstable();
+    let mut requirements = requirements.into_iter().peekable();
+    let any = |number: u32| match number {
+        u32::MAX => "-1".to_owned(),
+        number => number.to_string(),
+    };
+    for (number, op) in (0u32..).zip(rank.operations()) {
+        write!(file, "l{number}: ")?;
+        match op.kind {
+            Kind::Compute => write!(file, "calc {}", op.size)?,
+            Kind::Send => write!(file, "send {}b to {} tag {}", op.size, op.peer, op.tag)?,
+            Kind::Receive => {
+                let (from, tag) = (any(op.peer), any(op.tag));
+                write!(file, "recv {}b from {from} tag {tag}", op.size)?;
+            }
+        }
+        match op.cpu {
+            0 => writeln!(file)?,
+            cpu => writeln!(file, " cpu {cpu}")?,
+        }
+        while let Some((_, before, of_begin)) = requirements.next_if(|one| one.0 == number) {
+            let word = if of_begin { "irequires" } else { "requires" };
+            writeln!(file, "l{number} {word} l{before}")?;
+        }
+    }
+    Ok(())
 }
 
 #[derive(Default)]
