@@ -276,11 +276,7 @@ fn fills_its_link(outcome: &Outcome, payload_bytes: f64) {
 }
 
 fn two_hosts_fill_their_link() {
-    let outcome = run_one(&two_hosts(""));
-    fills_its_link(&outcome, 1448.0);
-    // CUBIC keeps the queue from running empty.
-    let link = bottleneck(&outcome);
-    assert!(link.queue_bytes.p50 > 20_000.0, "{link:?}");
+    fills_its_link(&run_one(&two_hosts("")), 1448.0);
 }
 
 fn ipv6_fills_the_link_too() {
@@ -297,6 +293,8 @@ fn drop_tail_drops_and_nothing_else_does() {
         (0, 0, 0)
     );
     assert!(link.queue_bytes.max <= 150_000.0 * 1.04, "{link:?}");
+    // Three CUBIC flows keep the queue from running empty, however late hosts are.
+    assert!(link.queue_bytes.p50 > 20_000.0, "{link:?}");
     let retransmits: u64 = outcome
         .result
         .flows
