@@ -239,7 +239,8 @@ fn step(
     }
 }
 
-/// Who waits for whom, from a rank on until one comes again.
+/// The fault of a program that stands still: the ranks that wait for each other, in order, from the
+/// rank `first` until one repeats.
 fn stuck(ranks: &[Untimed<'_>], first: usize) -> Fault {
     let mut seen = vec![false; ranks.len()];
     let (mut at, mut chain) = (first, Vec::new());

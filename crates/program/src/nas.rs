@@ -1,6 +1,6 @@
 //! Skeletons of five NAS Parallel Benchmarks (Bailey et al. 1991; the MPI programs of NPB 2 and 3):
-//! who sends how much to whom, in which order, without the computation. Sizes are those of the
-//! problem's class divided as the programs divide it.
+//! the messages of each rank, their sizes and their order, without the computation. Sizes are those
+//! of the problem's class divided as the programs divide it.
 //!
 //! | kernel | an iteration |
 //! |---|---|

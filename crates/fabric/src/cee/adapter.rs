@@ -325,8 +325,7 @@ impl Adapters {
 
     /// The number of a frame's sender; 0 if tags are not kept.
     pub fn sender(&self, handle: Handle) -> u32 {
-        let tag = self.tags.tags.get(handle as usize);
-        tag.map_or(0, |tag| tag.sender)
+        self.known_tag(handle).sender
     }
 
     /// The tag of a frame.
@@ -366,10 +365,11 @@ impl Adapters {
         self.tags.set(handle, tag);
     }
 
-    /// A frame's number; 0 for frames without one, as notifications.
-    pub fn known_number(&self, handle: Handle) -> u32 {
+    /// The tag of a frame; all 0 if tags are not kept, or for frames without one, as
+    /// notifications.
+    pub fn known_tag(&self, handle: Handle) -> Tag {
         let tag = self.tags.tags.get(handle as usize);
-        tag.map_or(0, |tag| tag.number)
+        tag.copied().unwrap_or_default()
     }
 
     /// Gives a frame of another part's adapter its number.

@@ -324,6 +324,11 @@ impl Cee {
     /// the frames that a port sends.
     pub fn watch(&mut self, port: PortId) {
         self.out[port].watch();
+        self.set_patience_near(port);
+    }
+
+    /// Decides which ports of the node at a port's near end are punctual.
+    fn set_patience_near(&mut self, port: PortId) {
         match self.specs[port.index()].near {
             Node::Switch(switch) => self.set_patience(switch),
             Node::Host(host) => self.set_adapter_patience(host),
@@ -334,17 +339,14 @@ impl Cee {
     /// frame that the port sends, when its first bit leaves.
     pub fn set_away(&mut self, port: PortId) {
         self.out[port].set_away();
-        match self.specs[port.index()].near {
-            Node::Switch(switch) => self.set_patience(switch),
-            Node::Host(host) => self.set_adapter_patience(host),
-        }
+        self.set_patience_near(port);
     }
 
     /// The label and number of a frame, for another part of the run.
     pub fn luggage<F>(&self, pool: &Pool<F>, handle: Handle) -> Luggage {
         Luggage {
             note: pool.note(handle),
-            number: self.adapters.known_number(handle),
+            number: self.adapters.known_tag(handle).number,
         }
     }
 

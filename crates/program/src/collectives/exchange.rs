@@ -2,6 +2,27 @@
 
 use super::{Rounds, Transfer};
 
+/// Rounds in which data are not cut into pieces.
+fn whole(rounds: Vec<Vec<Transfer>>) -> Rounds {
+    Rounds {
+        pieces: 1,
+        parts: 1,
+        rounds,
+    }
+}
+
+/// From each member to the one `distance` places further, unless that is the same.
+fn onward(members: u32, distance: u32) -> Vec<Transfer> {
+    let transfer = |from: u32| Transfer {
+        from,
+        to: ((u64::from(from) + u64::from(distance)) % u64::from(members)) as u32,
+        pieces: 0..1,
+        combine: true,
+    };
+    let transfers = (0..members).map(transfer);
+    transfers.filter(|one| one.from != one.to).collect()
+}
+
 /// Down a binomial tree from member 0.
 pub fn broadcast(members: u32) -> Rounds {
     let mut rounds = Vec::new();
@@ -16,11 +37,7 @@ pub fn broadcast(members: u32) -> Rounds {
         rounds.push(transfers.collect());
         reached *= 2;
     }
-    Rounds {
-        pieces: 1,
-        parts: 1,
-        rounds,
-    }
+    whole(rounds)
 }
 
 /// Piece f × members + t goes from member f to member t.
@@ -50,37 +67,16 @@ pub fn barrier(members: u32) -> Rounds {
     let mut rounds = Vec::new();
     let mut distance = 1;
     while distance < members {
-        let transfers = (0..members).map(|from| Transfer {
-            from,
-            to: (from + distance) % members,
-            pieces: 0..1,
-            combine: true,
-        });
-        rounds.push(transfers.collect());
+        rounds.push(onward(members, distance));
         distance *= 2;
     }
-    Rounds {
-        pieces: 1,
-        parts: 1,
-        rounds,
-    }
+    whole(rounds)
 }
 
 /// Each member sends the whole of its data to the one that is so many places further; the last ones
 /// to the first.
 pub fn shift(members: u32, distance: u32) -> Rounds {
-    let transfer = |from: u32| Transfer {
-        from,
-        to: ((u64::from(from) + u64::from(distance)) % u64::from(members)) as u32,
-        pieces: 0..1,
-        combine: true,
-    };
-    let transfers = (0..members).map(transfer);
-    Rounds {
-        pieces: 1,
-        parts: 1,
-        rounds: vec![transfers.filter(|one| one.from != one.to).collect()],
-    }
+    whole(vec![onward(members, distance)])
 }
 
 /// All in one round, the whole of the data to each neighbour. The first dimension varies fastest.
@@ -102,9 +98,5 @@ pub fn halo(grid: &[u32]) -> Rounds {
         }
         stride *= length;
     }
-    Rounds {
-        pieces: 1,
-        parts: 1,
-        rounds: vec![transfers],
-    }
+    whole(vec![transfers])
 }

@@ -1,6 +1,6 @@
-//! Collective operations as rounds of messages. A round says which pieces of the data go from whom
-//! to whom; a rank begins a round when its own part of the round before is done. So what a
-//! collective means can be checked without a network: see the tests.
+//! Collective operations as rounds of messages. A round says which pieces of the data each member
+//! sends to which other; a rank begins a round when its own part of the round before is done. So
+//! what a collective means can be checked without a network: see the tests.
 
 mod exchange;
 mod reduce;
@@ -37,7 +37,7 @@ pub enum Collective {
     AllToAll,
     /// Everybody ends with the data of member 0.
     Broadcast,
-    /// Nobody ends before everybody has begun.
+    /// No member ends before all members have begun.
     Barrier,
 }
 
