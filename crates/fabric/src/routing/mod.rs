@@ -8,6 +8,7 @@ mod adaptive;
 mod divisor;
 mod near;
 mod paths;
+mod plb;
 mod recycle;
 mod source;
 mod spread;
@@ -16,6 +17,7 @@ mod tree;
 
 pub use self::{
     adaptive::{AdaptiveRules, Snooped, Split},
+    plb::{Plb, PlbRules, Sending},
     recycle::Recycled,
     source::{DropPath, PathRules, SelectPath},
     spread::State,
@@ -87,6 +89,9 @@ pub enum Routing {
     /// Senders use the path values of unmarked acknowledgements again, and draw others
     /// ([`Recycled`]); switches hash them.
     Reps,
+    /// Senders keep a path value until congestion lasts, and then draw another ([`Plb`]); switches
+    /// hash it.
+    Plb(PlbRules),
     /// Of two random ports and the best one of the last choice, the one with the shortest queue:
     /// DRILL(2, 1) (Ghorbani et al., SIGCOMM 2017).
     Drill,
@@ -122,13 +127,24 @@ pub enum PathValues {
     /// Values that acknowledgements bring back, and random ones. An acknowledgement without data
     /// has the value of the packet with data that came last.
     Recycled,
+    /// One value until congestion lasts.
+    Protected(PlbRules),
 }
 
 impl PathValues {
     /// Packets of one connection have several.
     #[inline]
     pub fn differ_by_packet(self) -> bool {
-        matches!(self, Self::Header | Self::Random | Self::Recycled)
+        matches!(
+            self,
+            Self::Header | Self::Random | Self::Recycled | Self::Protected(_)
+        )
+    }
+
+    /// They depend on what arrives at the sender.
+    #[inline]
+    pub fn follow_arrivals(self) -> bool {
+        matches!(self, Self::Recycled | Self::Protected(_))
     }
 }
 
@@ -138,7 +154,7 @@ const FLOWLET_GAP_PS: u64 = 500_000_000;
 
 impl Routing {
     /// Every one with its name in scenarios.
-    pub const NAMES: [(&'static str, Self); 12] = [
+    pub const NAMES: [(&'static str, Self); 13] = [
         ("d-mod-k", Self::DModK),
         ("s-mod-k", Self::SModK),
         ("flow-hash", Self::FlowHash),
@@ -146,6 +162,7 @@ impl Routing {
         ("random", Self::Random),
         ("spray", Self::Spray),
         ("reps", Self::Reps),
+        ("plb", Self::Plb(PlbRules::DEFAULT)),
         ("drill", Self::Drill),
         (
             "flowlet",
@@ -182,6 +199,7 @@ impl Routing {
             Self::PacketHash => PathValues::Header,
             Self::Spray => PathValues::Random,
             Self::Reps => PathValues::Recycled,
+            Self::Plb(rules) => PathValues::Protected(rules),
             Self::DModK
             | Self::FlowHash
             | Self::Random
@@ -257,9 +275,11 @@ impl Routes {
             Routing::SwitchAdaptive(rules) => {
                 Some(Rule::Adaptive(rules, narrow(paths::divisors(graph))))
             }
-            Routing::FlowHash | Routing::PacketHash | Routing::Spray | Routing::Reps => {
-                Some(Rule::Hash)
-            }
+            Routing::FlowHash
+            | Routing::PacketHash
+            | Routing::Spray
+            | Routing::Reps
+            | Routing::Plb(_) => Some(Rule::Hash),
             Routing::Random => Some(Rule::Random),
             Routing::Drill => Some(Rule::Drill),
             Routing::Flowlet { gap_ps } => Some(Rule::Flowlet { gap_ps }),

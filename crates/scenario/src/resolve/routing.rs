@@ -24,6 +24,10 @@ pub fn read(table: &Table<'_>) -> Routing {
     let mut routing = table.choice("routing", &Routing::NAMES).unwrap_or_default();
     match &mut routing {
         Routing::Flowlet { gap_ps } => time(table, "flowlet_gap", gap_ps),
+        Routing::Plb(rules) => {
+            rounds(table, "rehash_rounds", 1, &mut rules.rounds);
+            rounds(table, "idle_rehash_rounds", 0, &mut rules.idle_rounds);
+        }
         Routing::SwitchAdaptive(rules) => {
             rules.split = table.choice("split", &SPLITS).unwrap_or(rules.split);
             time(table, "congestion_timeout", &mut rules.timeout_ps);
@@ -37,6 +41,13 @@ pub fn read(table: &Table<'_>) -> Routing {
     }
     refuse(table, routing);
     routing
+}
+
+/// A number of rounds, up to 31 as in Linux.
+fn rounds(table: &Table<'_>, key: &'static str, least: i64, rounds: &mut u8) {
+    if let Some(own) = table.integer(key, least..=31) {
+        *rounds = own as u8;
+    }
 }
 
 /// A time of the scheme, ps.
@@ -55,6 +66,11 @@ fn time(table: &Table<'_>, key: &'static str, time_ps: &mut u64) {
 fn refuse(table: &Table<'_>, routing: Routing) {
     if !matches!(routing, Routing::Flowlet { .. }) {
         table.refuse("flowlet_gap", "needs `routing = \"flowlet\"`");
+    }
+    if !matches!(routing, Routing::Plb(_)) {
+        for key in ["rehash_rounds", "idle_rehash_rounds"] {
+            table.refuse(key, "needs `routing = \"plb\"`");
+        }
     }
     if !matches!(routing, Routing::SwitchAdaptive(_)) {
         for key in ["split", "congestion_timeout"] {
