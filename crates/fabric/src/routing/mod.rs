@@ -5,6 +5,7 @@
 //! hosts do not forward.
 
 mod adaptive;
+mod conga;
 mod divisor;
 mod near;
 mod paths;
@@ -23,6 +24,7 @@ pub use self::{
     spread::State,
 };
 use self::{
+    conga::Leaves,
     paths::Links,
     spread::{Rule, Spread},
     table::Table,
@@ -43,6 +45,17 @@ pub struct Query {
     pub path: u32,
     /// The time.
     pub now_ps: u64,
+}
+
+/// A packet at a switch that rewrites path values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passing {
+    /// The packet and the switch.
+    pub query: Query,
+    /// It comes from a host.
+    pub from_host: bool,
+    /// Its length.
+    pub bytes: u32,
 }
 
 /// How switches choose among ports.
@@ -101,6 +114,12 @@ pub enum Routing {
         /// The gap, ps.
         gap_ps: u64,
     },
+    /// The first switch gives each flowlet the uplink whose way has the least congestion, as the
+    /// last switch tells it; further switches hash ([`Passing`]).
+    Conga {
+        /// The gap between flowlets, ps.
+        gap_ps: u64,
+    },
     /// D-mod-k, but for ports behind which snooped congestion notifications tell of congestion.
     /// Notifications take random ports. Only in converged Ethernet.
     SwitchAdaptive(AdaptiveRules),
@@ -148,13 +167,13 @@ impl PathValues {
     }
 }
 
-/// The gap of [`Routing::Flowlet`] unless a scenario sets it: 500 us, as in CONGA (Alizadeh et al.,
-/// SIGCOMM 2014).
+/// The gap of [`Routing::Flowlet`] and [`Routing::Conga`] unless a scenario sets it: 500 us, as in
+/// CONGA (Alizadeh et al., SIGCOMM 2014).
 const FLOWLET_GAP_PS: u64 = 500_000_000;
 
 impl Routing {
     /// Every one with its name in scenarios.
-    pub const NAMES: [(&'static str, Self); 13] = [
+    pub const NAMES: [(&'static str, Self); 14] = [
         ("d-mod-k", Self::DModK),
         ("s-mod-k", Self::SModK),
         ("flow-hash", Self::FlowHash),
@@ -167,6 +186,12 @@ impl Routing {
         (
             "flowlet",
             Self::Flowlet {
+                gap_ps: FLOWLET_GAP_PS,
+            },
+        ),
+        (
+            "conga",
+            Self::Conga {
                 gap_ps: FLOWLET_GAP_PS,
             },
         ),
@@ -205,6 +230,7 @@ impl Routing {
             | Self::Random
             | Self::Drill
             | Self::Flowlet { .. }
+            | Self::Conga { .. }
             | Self::SwitchAdaptive(_) => PathValues::Connection,
         }
     }
@@ -283,6 +309,9 @@ impl Routes {
             Routing::Random => Some(Rule::Random),
             Routing::Drill => Some(Rule::Drill),
             Routing::Flowlet { gap_ps } => Some(Rule::Flowlet { gap_ps }),
+            Routing::Conga { gap_ps } => Leaves::of(graph).map_or(Some(Rule::Hash), |leaves| {
+                Some(Rule::Conga { gap_ps, leaves })
+            }),
         };
         let spread = |rule| Kind::Spread(Spread::new(links, rule).into());
         Self {
@@ -294,6 +323,28 @@ impl Routes {
     /// Whether switches are told of the notifications that pass them ([`Routes::snoop`]).
     pub fn snoops(&self) -> bool {
         matches!(&self.kind, Kind::Spread(spread) if spread.snoops())
+    }
+
+    /// Whether switches rewrite the path values of packets that pass them ([`Routes::pass`]).
+    pub fn rewrites(&self) -> bool {
+        matches!(&self.kind, Kind::Spread(spread) if spread.rewrites())
+    }
+
+    /// [`Scheme::choose`] where switches rewrite path values: also the packet's new one. `rate`
+    /// gives the rate of a port in bits per second.
+    pub fn pass(
+        &self,
+        passing: Passing,
+        rate: impl Fn(PortId) -> u64,
+        state: &mut State,
+    ) -> Option<(PortId, u32)> {
+        match &self.kind {
+            Kind::Spread(spread) => spread.pass(passing, rate, state),
+            Kind::Tree(_) | Kind::Table(_) => {
+                let port = self.look_up(passing.query)?;
+                Some((port, passing.query.path))
+            }
+        }
     }
 
     /// A notification passes a switch, or a port of the switch has made it. Returns the port by
@@ -376,6 +427,21 @@ impl Routes {
             hops.push(ports);
         }
         hops
+    }
+}
+
+/// What [`Routing::Conga`] cannot do in a graph.
+///
+/// # Errors
+/// The reason.
+pub fn fits_conga(graph: &Graph) -> Result<(), String> {
+    match Leaves::of(graph) {
+        Some(_) => Ok(()),
+        None => Err(format!(
+            "its header has room for {} switches with hosts, and {} links of one to others",
+            conga::LEAVES,
+            conga::UPLINKS
+        )),
     }
 }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use sluicegate_fabric::{
-    Handle, Routes,
-    graph::{HostId, PortId, SwitchId},
+    Frame, Handle, Routes,
+    graph::{HostId, Node, PortId, SwitchId},
     random::draw,
-    routing::{PathValues, Plb, PlbRules, Query, Recycled, Scheme, Sending, Snooped},
+    routing::{Passing, PathValues, Plb, PlbRules, Query, Recycled, Scheme, Sending, Snooped},
 };
 
 use sluicegate_tcp::{Endpoint, State as Phase};
@@ -40,6 +40,26 @@ fn snoop(routes: &Routes, query: Query, _: Snooped, _: &mut State) -> Option<Por
     routes.peek(query)
 }
 
+/// [`Routes::pass`]; unit tests have schemes without it.
+#[cfg(not(test))]
+fn pass(
+    routes: &Routes,
+    passing: Passing,
+    rate: impl Fn(PortId) -> u64,
+    state: &mut State,
+) -> Option<(PortId, u32)> {
+    routes.pass(passing, rate, state)
+}
+#[cfg(test)]
+fn pass(
+    routes: &Routes,
+    passing: Passing,
+    _: impl Fn(PortId) -> u64,
+    _: &mut State,
+) -> Option<(PortId, u32)> {
+    Some((routes.peek(passing.query)?, passing.query.path))
+}
+
 fn query(switch: SwitchId, packet: &Packet, now_ps: u64) -> Query {
     Query {
         switch,
@@ -68,8 +88,8 @@ impl<F: PacketFabric> Net<F> {
         scheme(&self.routes).peek(query(switch, packet, self.clock.now_ps))
     }
 
-    /// A notification arrives at a switch that learns from it. Returns the port by which it
-    /// continues; `None` if the packet is not a notification.
+    /// A packet arrives at a switch that learns from some. Returns the port by which it continues;
+    /// `None` if the switch learns nothing from it.
     #[inline(never)]
     pub(super) fn snoop_arrived(
         &mut self,
@@ -77,7 +97,26 @@ impl<F: PacketFabric> Net<F> {
         switch: SwitchId,
         packet: Handle,
     ) -> Option<PortId> {
-        self.snoop(port.opposite(), switch, packet)
+        match self.routes.rewrites() {
+            true => self.pass_switch(port.opposite(), switch, packet),
+            false => self.snoop(port.opposite(), switch, packet),
+        }
+    }
+
+    /// A packet arrives at a switch that rewrites path values; `back` is the port that leads to
+    /// where it comes from.
+    fn pass_switch(&mut self, back: PortId, switch: SwitchId, handle: Handle) -> Option<PortId> {
+        let packet = &self.fabric.ports().pool[handle];
+        let passing = Passing {
+            query: query(switch, packet, self.clock.now_ps),
+            from_host: matches!(self.layout.next_hops[back.index()], Node::Host(_)),
+            bytes: packet.bytes(),
+        };
+        let ports = self.fabric.ports();
+        let rate = |port| ports.rate_bps(port);
+        let (port, path) = pass(&self.routes, passing, rate, &mut self.routing)?;
+        self.fabric.pool_mut()[handle].path = path;
+        Some(port)
     }
 
     /// The same for a notification of congestion behind a port of the switch.
