@@ -410,9 +410,8 @@ fn a_fat_tree_keeps_all_other_paths_when_a_link_fails() {
     );
 }
 
-/// Two leaves with two hosts each and two spines between them: a packet of 1000 bytes from host 0 to
-/// host 2 or back, with the state of all switches. Links have 1 Gb/s, but the one from the first
-/// spine to the second leaf.
+/// Two leaves with two hosts each and two spines between them, and the state of all switches. Links
+/// have 1 Gb/s, but the one from the first spine to the second leaf.
 struct LeafSpine {
     graph: Graph,
     routes: Routes,
@@ -441,7 +440,7 @@ impl LeafSpine {
         switch.index() - 2
     }
 
-    /// Which spine the packet of a connection takes.
+    /// Which spine a packet of 1000 bytes takes.
     fn send(&mut self, [from, to]: [u32; 2], connection: u32) -> usize {
         let (graph, routes, state) = (&self.graph, &self.routes, &mut self.state);
         let slow = |port: PortId| {
