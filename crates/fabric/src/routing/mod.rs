@@ -115,7 +115,8 @@ pub enum Routing {
         gap_ps: u64,
     },
     /// The first switch gives each flowlet the uplink whose way has the least congestion, as the
-    /// last switch tells it; further switches hash ([`Passing`]).
+    /// last switch tells it; further switches hash ([`Passing`]). In a graph that does not fit
+    /// ([`fits_conga`]) all hash.
     Conga {
         /// The gap between flowlets, ps.
         gap_ps: u64,
