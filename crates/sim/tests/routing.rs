@@ -1,4 +1,4 @@
-//! Every routing scheme on a graph from a list of links: two leaves, four spines, rates that differ.
+//! Every routing scheme on a graph from links: two leaves, four spines, rates that differ.
 
 mod support;
 
@@ -9,8 +9,8 @@ use sluicegate_scenario::results::VariantResult;
 use sluicegate_sim::Threads;
 use support::run_on;
 
-/// The third spine has a quarter of the rate of the first two, the fourth twice that rate. The hosts
-/// of a leaf together have 4 Gb/s, the spines 8.5.
+/// The third spine has a quarter of the rate of the first two, the fourth twice that rate. The
+/// hosts of a leaf together have 4 Gb/s, the spines 8.5.
 const GRAPH: &str = "warmup = '20ms'
 duration = '220ms'
 [tenant.default]
