@@ -230,6 +230,12 @@ impl<F: Frame> Ports<F> {
         class as u16
     }
 
+    /// The rate of frames offered now, in bits per second.
+    pub fn rate_bps(&self, port: PortId) -> u64 {
+        let class = self.hot[port.index()].class;
+        self.classes[usize::from(class)].config.rate_bps
+    }
+
     /// Sets the rate of frames offered from now on, in bits per second. Frames that wait already
     /// keep the departure times that they have.
     pub fn set_rate(&mut self, port: PortId, rate_bps: u64) {

@@ -76,6 +76,19 @@ impl Columns {
         }
     }
 
+    /// The rows without columns in which nothing was measured; `None` if only the first `labels`
+    /// columns, which are names, are left.
+    fn into_measured(mut self, labels: usize) -> Option<Grid> {
+        let is_kept = |(index, cells): (usize, &Vec<String>)| {
+            index < labels || cells.iter().any(|cell| cell != NOTHING)
+        };
+        let kept: Vec<bool> = self.cells.iter().enumerate().map(is_kept).collect();
+        let (mut of_headings, mut of_cells) = (kept.iter(), kept.iter());
+        self.headings.retain(|_| of_headings.next() == Some(&true));
+        self.cells.retain(|_| of_cells.next() == Some(&true));
+        (self.cells.len() > labels).then(|| self.into_grid(labels))
+    }
+
     /// The rows; the first `labels` columns are names.
     pub fn into_grid(self, labels: usize) -> Grid {
         let height = self.cells.first().map_or(0, Vec::len);
@@ -89,11 +102,11 @@ impl Columns {
 }
 
 /// One row per variant: goodput, fairness, RTT, and the bottleneck queue. Of several scenarios each
-/// row also names its own.
+/// row also names its own. Figures that no variant has are left out; `None` if that is all.
 ///
 /// With several bottleneck queues, drops and marks are summed and the queue is the one with the
 /// largest p99.
-pub fn variants(scenarios: &[&Results]) -> Grid {
+pub fn variants(scenarios: &[&Results]) -> Option<Grid> {
     let all: Vec<_> = scenarios.iter().flat_map(|r| &r.variants).collect();
     let mut columns = Columns::new();
     let labels = scenario_column(&mut columns, scenarios, |r| r.variants.len()) + 1;
@@ -103,7 +116,7 @@ pub fn variants(scenarios: &[&Results]) -> Grid {
         let idle = |v: &&VariantResult| v.cpu_idle_min.map_or(NOTHING.into(), units::percent);
         columns.push("CPU idle", "min", all.iter().map(idle).collect());
     }
-    columns.into_grid(labels)
+    columns.into_measured(labels)
 }
 
 /// Where there are several scenarios, a column with the name of each, once in its `rows` rows.
@@ -166,7 +179,7 @@ pub fn completions(scenarios: &[&Results]) -> Option<Grid> {
     if rows.iter().any(|fct| fct.missed.is_some()) {
         columns.figures(std::slice::from_ref(missed), &rows);
     }
-    Some(columns.into_grid(labels))
+    columns.into_measured(labels)
 }
 
 /// Parallel programs, a row per program and variant; `None` without any. `x crossbar` is the
@@ -222,7 +235,7 @@ pub fn programs(scenarios: &[&Results]) -> Option<Grid> {
     column("critical: network", "ms", &|program, _| {
         ms(program.critical_path.as_ref().map(|path| path.network_s))
     });
-    Some(columns.into_grid(labels))
+    columns.into_measured(labels)
 }
 
 /// Published figures with ours beside them; `None` without any.
@@ -286,6 +299,30 @@ pub fn conditions(conditions: &Conditions) -> Vec<String> {
         ));
     }
     phrases
+}
+
+/// The notes of a run. Those that differ only in the variant and in the time at which it ended are
+/// one.
+pub fn notes(conditions: &Conditions) -> Vec<String> {
+    let mut lines: Vec<(&str, &str, usize)> = Vec::new();
+    for note in &conditions.notes {
+        let reason = ended_early(note).unwrap_or(note);
+        match lines.iter_mut().find(|(_, known, _)| *known == reason) {
+            Some((.., count)) => *count += 1,
+            None => lines.push((note, reason, 1)),
+        }
+    }
+    let line = |(note, reason, count)| match count {
+        1 => String::from(note),
+        _ => format!("{count} variants ended before their time, {reason}"),
+    };
+    lines.into_iter().map(line).collect()
+}
+
+/// Of a note that a variant ended before its time, the reason.
+fn ended_early(note: &str) -> Option<&str> {
+    let (_, rest) = note.split_once(": ended after ")?;
+    Some(rest.split_once(", ")?.1)
 }
 
 /// Reasons not to trust the figures: a CPU-bound run, packets lost where the experiment does not

@@ -19,11 +19,13 @@ pub fn markdown(results: &Results) -> String {
     if let Some(mirrors) = &results.mirrors {
         let _ = write!(text, "\nMirrors: {}\n", escape(mirrors));
     }
-    text += &pipes(&comparison::variants(&[results]));
-    if let Some(grid) = comparison::completions(&[results]) {
-        text += &pipes(&grid);
-    }
-    if let Some(grid) = comparison::published(results) {
+    let grids = [
+        comparison::variants(&[results]),
+        comparison::completions(&[results]),
+        comparison::programs(&[results]),
+        comparison::published(results),
+    ];
+    for grid in grids.into_iter().flatten() {
         text += &pipes(&grid);
     }
     if let Some(derived) = comparison::by_name(results, |v| &v.derived, |v| units::plain(*v)) {

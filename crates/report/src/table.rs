@@ -61,17 +61,13 @@ pub fn table(scenarios: &[&Results], style: Style) -> String {
     if let [one] = scenarios {
         blocks.push(heading(one, &paint));
     }
-    blocks.extend(fit(comparison::variants(scenarios), style));
-    blocks.extend(
-        comparison::completions(scenarios)
-            .into_iter()
-            .flat_map(|grid| fit(grid, style)),
-    );
-    blocks.extend(
-        comparison::programs(scenarios)
-            .into_iter()
-            .flat_map(|grid| fit(grid, style)),
-    );
+    let grids = [
+        comparison::variants(scenarios),
+        comparison::completions(scenarios),
+        comparison::programs(scenarios),
+    ];
+    let grids = grids.into_iter().flatten();
+    blocks.extend(grids.flat_map(|grid| fit(grid, style)));
     for results in scenarios {
         if scenarios.len() > 1 {
             blocks.push(format!("\n{}", heading(results, &paint)));
@@ -177,13 +173,8 @@ fn conditions(results: &Results, paint: &Paint) -> String {
             .iter()
             .map(|line| paint.alarm(&format!("! {line}"))),
     );
-    lines.extend(
-        results
-            .conditions
-            .notes
-            .iter()
-            .map(|note| clean(&format!("note: {note}"))),
-    );
+    let notes = comparison::notes(&results.conditions);
+    lines.extend(notes.iter().map(|note| clean(&format!("note: {note}"))));
     lines.join("\n")
 }
 

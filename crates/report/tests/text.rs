@@ -61,6 +61,38 @@ note: repeated at half the rate
 }
 
 #[test]
+fn what_no_variant_has_is_left_out_and_like_notes_are_one() {
+    let mut results = two_variants();
+    for variant in &mut results.variants {
+        variant.rtt_us.count = 0;
+    }
+    let ended = |variant| format!("{variant}: ended after 2ms of measured time, when all was done");
+    results.conditions.notes = vec![ended("a"), "repeated".into(), ended("b")];
+    let text = table(&[&results], BOX);
+    assert!(
+        !text.contains("RTT") && text.contains("Jain") && text.contains("CPU idle"),
+        "{text}"
+    );
+    let notes: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("note: "))
+        .collect();
+    let all = "note: 2 variants ended before their time, when all was done";
+    assert_eq!(notes, [all, "note: repeated"]);
+    results.conditions.notes.pop();
+    assert!(table(&[&results], BOX).contains("note: a: ended after 2ms"));
+    for variant in &mut results.variants {
+        variant.flows.clear();
+        variant.links.clear();
+        variant.cpu_idle_min = None;
+    }
+    assert!(
+        !table(&[&results], BOX).contains("variant"),
+        "no figure at all"
+    );
+}
+
+#[test]
 fn published_figures_and_missed_deadlines_are_shown_where_there_are_any() {
     let mut results = support::incast("incast");
     assert!(!table(&[&results], BOX).contains("missed"));
@@ -338,7 +370,7 @@ fn several_scenarios_share_one_table() {
 }
 
 #[test]
-fn a_scenario_without_variants_has_an_empty_table() {
+fn a_scenario_without_variants_has_no_table() {
     let text = table(&[&support::empty("nothing")], BOX);
-    assert!(text.starts_with("nothing  [lab, seed 7]\n┌"), "{text}");
+    assert!(text.starts_with("nothing  [lab, seed 7]\nkernel"), "{text}");
 }

@@ -1,6 +1,7 @@
 //! Requests of a scenario that the simulator cannot fulfil.
 
 use sluicegate_core::cc::Algorithm;
+use sluicegate_fabric::routing::{Routing, fits_conga};
 use sluicegate_scenario::{
     experiment::{TrafficKind, Variant, congestion_controls},
     world::Problem,
@@ -28,6 +29,14 @@ pub fn of(variant: &Variant) -> Vec<Problem> {
             .places
             .first_of("network", &["external", "topology"]);
         found.push(variant.places.problem(&path, &reason, "choose fewer"));
+    }
+    if matches!(variant.routing, Routing::Conga { .. }) {
+        let reason = fits_conga(&variant.graph()).err();
+        let problem = |reason: String| {
+            let advice = "choose another scheme";
+            variant.places.problem("network.routing", &reason, advice)
+        };
+        found.extend(reason.map(problem));
     }
     found
 }

@@ -147,7 +147,7 @@ pub struct Net<F = Plain> {
     routing: route::State,
     /// Switches clear the ECN field.
     pub bleach: bool,
-    /// Switches learn from the notifications that pass them.
+    /// Switches learn from what passes them: see [`Routes::snoop`] and [`Routes::pass`].
     pub(crate) snoops: bool,
     /// Captures and measurements of packets under way.
     pub observers: Observers,
@@ -219,7 +219,7 @@ impl<F: PacketFabric> Net<F> {
             clock: Clock::default(),
             post: Post::new(part, parts),
             path_values: layout.routes.path_values(),
-            snoops: layout.routes.snoops(),
+            snoops: layout.routes.snoops() || layout.routes.rewrites(),
             routes: Arc::clone(&layout.routes),
             layout,
             fabric: Driven::new(fabric),

@@ -324,6 +324,11 @@ impl TcpHeader {
         self.payload
     }
 
+    /// The sequence number after its payload.
+    pub fn end(&self) -> u32 {
+        self.seq.wrapping_add(self.payload.into())
+    }
+
     /// The tenant's segment again.
     #[inline]
     pub fn segment(&self, blocks: &Blocks) -> Segment {

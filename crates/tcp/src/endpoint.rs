@@ -38,7 +38,7 @@ use timers::Timer;
 
 pub use accecn::{AccurateInfo, OptionSeen, failure};
 pub use counted::Drops;
-pub use info::{Congestion, Info};
+pub use info::{Congestion, Info, Progress};
 pub use prediction::Taker;
 
 /// No time: what [`Endpoint::deadline_ns`] says when nothing is waited for.

@@ -19,6 +19,7 @@ pub mod segment;
 pub use cache::Cache;
 pub use config::Config;
 pub use endpoint::{
-    AccurateInfo, Congestion, Drops, Endpoint, Error, Events, Info, OptionSeen, State, Stats, Taker,
+    AccurateInfo, Congestion, Drops, Endpoint, Error, Events, Info, OptionSeen, Progress, State,
+    Stats, Taker,
 };
 pub use segment::Segment;

@@ -47,7 +47,8 @@ pub const CASES: &[&str] = &[
      marking = { kind = 'threshold', k = '9KB', not_ect = '<drop|pass>' } }]\n\
      [traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n",
     "[network]\ntopology = 'dumbbell'\nshared_buffer = '1MB'\nalpha = 2\n",
-    "[network]\ntopology = 'dumbbell'\nrouting = 'flowlet'\nflowlet_gap = '1ms'\n",
+    "[network]\ntopology = 'dumbbell'\nrouting = '<flowlet|conga>'\nflowlet_gap = '1ms'\n",
+    "[network]\ntopology = 'dumbbell'\nrouting = 'plb'\nrehash_rounds = 6\nidle_rehash_rounds = 0\n",
     "[network]\ntopology = 'dumbbell'\nreroute_delay = '1ms'\n",
     "[network]\ntopology = 'dumbbell'\nvnic_queue = '1MB'\n",
     "[network]\ntopology = 'dumbbell'\n<|link.left-right.>delay = '1ms'\n",

@@ -5,9 +5,11 @@
 //! hosts do not forward.
 
 mod adaptive;
+mod conga;
 mod divisor;
 mod near;
 mod paths;
+mod plb;
 mod recycle;
 mod source;
 mod spread;
@@ -16,11 +18,13 @@ mod tree;
 
 pub use self::{
     adaptive::{AdaptiveRules, Snooped, Split},
+    plb::{Plb, PlbRules, Sending},
     recycle::Recycled,
     source::{DropPath, PathRules, SelectPath},
     spread::State,
 };
 use self::{
+    conga::Leaves,
     paths::Links,
     spread::{Rule, Spread},
     table::Table,
@@ -41,6 +45,17 @@ pub struct Query {
     pub path: u32,
     /// The time.
     pub now_ps: u64,
+}
+
+/// A packet at a switch that rewrites path values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passing {
+    /// The packet and the switch.
+    pub query: Query,
+    /// It comes from a host.
+    pub from_host: bool,
+    /// Its length.
+    pub bytes: u32,
 }
 
 /// How switches choose among ports.
@@ -87,6 +102,9 @@ pub enum Routing {
     /// Senders use the path values of unmarked acknowledgements again, and draw others
     /// ([`Recycled`]); switches hash them.
     Reps,
+    /// Senders keep a path value until congestion lasts, and then draw another ([`Plb`]); switches
+    /// hash it.
+    Plb(PlbRules),
     /// Of two random ports and the best one of the last choice, the one with the shortest queue:
     /// DRILL(2, 1) (Ghorbani et al., SIGCOMM 2017).
     Drill,
@@ -94,6 +112,13 @@ pub enum Routing {
     /// them (Vanini et al., LetFlow, NSDI 2017).
     Flowlet {
         /// The gap, ps.
+        gap_ps: u64,
+    },
+    /// The first switch gives each flowlet the uplink whose way has the least congestion, as the
+    /// last switch tells it; further switches hash ([`Passing`]). In a graph that does not fit
+    /// ([`fits_conga`]) all hash.
+    Conga {
+        /// The gap between flowlets, ps.
         gap_ps: u64,
     },
     /// D-mod-k, but for ports behind which snooped congestion notifications tell of congestion.
@@ -122,23 +147,34 @@ pub enum PathValues {
     /// Values that acknowledgements bring back, and random ones. An acknowledgement without data
     /// has the value of the packet with data that came last.
     Recycled,
+    /// One value until congestion lasts.
+    Protected(PlbRules),
 }
 
 impl PathValues {
     /// Packets of one connection have several.
     #[inline]
     pub fn differ_by_packet(self) -> bool {
-        matches!(self, Self::Header | Self::Random | Self::Recycled)
+        matches!(
+            self,
+            Self::Header | Self::Random | Self::Recycled | Self::Protected(_)
+        )
+    }
+
+    /// They depend on what arrives at the sender.
+    #[inline]
+    pub fn follow_arrivals(self) -> bool {
+        matches!(self, Self::Recycled | Self::Protected(_))
     }
 }
 
-/// The gap of [`Routing::Flowlet`] unless a scenario sets it: 500 us, as in CONGA (Alizadeh et al.,
-/// SIGCOMM 2014).
+/// The gap of [`Routing::Flowlet`] and [`Routing::Conga`] unless a scenario sets it: 500 us, as in
+/// CONGA (Alizadeh et al., SIGCOMM 2014).
 const FLOWLET_GAP_PS: u64 = 500_000_000;
 
 impl Routing {
     /// Every one with its name in scenarios.
-    pub const NAMES: [(&'static str, Self); 12] = [
+    pub const NAMES: [(&'static str, Self); 14] = [
         ("d-mod-k", Self::DModK),
         ("s-mod-k", Self::SModK),
         ("flow-hash", Self::FlowHash),
@@ -146,10 +182,17 @@ impl Routing {
         ("random", Self::Random),
         ("spray", Self::Spray),
         ("reps", Self::Reps),
+        ("plb", Self::Plb(PlbRules::DEFAULT)),
         ("drill", Self::Drill),
         (
             "flowlet",
             Self::Flowlet {
+                gap_ps: FLOWLET_GAP_PS,
+            },
+        ),
+        (
+            "conga",
+            Self::Conga {
                 gap_ps: FLOWLET_GAP_PS,
             },
         ),
@@ -182,11 +225,13 @@ impl Routing {
             Self::PacketHash => PathValues::Header,
             Self::Spray => PathValues::Random,
             Self::Reps => PathValues::Recycled,
+            Self::Plb(rules) => PathValues::Protected(rules),
             Self::DModK
             | Self::FlowHash
             | Self::Random
             | Self::Drill
             | Self::Flowlet { .. }
+            | Self::Conga { .. }
             | Self::SwitchAdaptive(_) => PathValues::Connection,
         }
     }
@@ -257,12 +302,17 @@ impl Routes {
             Routing::SwitchAdaptive(rules) => {
                 Some(Rule::Adaptive(rules, narrow(paths::divisors(graph))))
             }
-            Routing::FlowHash | Routing::PacketHash | Routing::Spray | Routing::Reps => {
-                Some(Rule::Hash)
-            }
+            Routing::FlowHash
+            | Routing::PacketHash
+            | Routing::Spray
+            | Routing::Reps
+            | Routing::Plb(_) => Some(Rule::Hash),
             Routing::Random => Some(Rule::Random),
             Routing::Drill => Some(Rule::Drill),
             Routing::Flowlet { gap_ps } => Some(Rule::Flowlet { gap_ps }),
+            Routing::Conga { gap_ps } => Leaves::of(graph).map_or(Some(Rule::Hash), |leaves| {
+                Some(Rule::Conga { gap_ps, leaves })
+            }),
         };
         let spread = |rule| Kind::Spread(Spread::new(links, rule).into());
         Self {
@@ -274,6 +324,28 @@ impl Routes {
     /// Whether switches are told of the notifications that pass them ([`Routes::snoop`]).
     pub fn snoops(&self) -> bool {
         matches!(&self.kind, Kind::Spread(spread) if spread.snoops())
+    }
+
+    /// Whether switches rewrite the path values of packets that pass them ([`Routes::pass`]).
+    pub fn rewrites(&self) -> bool {
+        matches!(&self.kind, Kind::Spread(spread) if spread.rewrites())
+    }
+
+    /// [`Scheme::choose`] where switches rewrite path values: also the packet's new one. `rate`
+    /// gives the rate of a port in bits per second.
+    pub fn pass(
+        &self,
+        passing: Passing,
+        rate: impl Fn(PortId) -> u64,
+        state: &mut State,
+    ) -> Option<(PortId, u32)> {
+        match &self.kind {
+            Kind::Spread(spread) => spread.pass(passing, rate, state),
+            Kind::Tree(_) | Kind::Table(_) => {
+                let port = self.look_up(passing.query)?;
+                Some((port, passing.query.path))
+            }
+        }
     }
 
     /// A notification passes a switch, or a port of the switch has made it. Returns the port by
@@ -356,6 +428,21 @@ impl Routes {
             hops.push(ports);
         }
         hops
+    }
+}
+
+/// What [`Routing::Conga`] cannot do in a graph.
+///
+/// # Errors
+/// The reason.
+pub fn fits_conga(graph: &Graph) -> Result<(), String> {
+    match Leaves::of(graph) {
+        Some(_) => Ok(()),
+        None => Err(format!(
+            "its header has room for {} switches with hosts, and {} links of one to others",
+            conga::LEAVES,
+            conga::UPLINKS
+        )),
     }
 }
 

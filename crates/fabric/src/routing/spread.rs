@@ -1,8 +1,9 @@
 //! Schemes that spread packets over the ports that are equally near to their destination.
 
 use super::{
-    Query,
+    Passing, Query,
     adaptive::{AdaptiveRules, Congestion, Snooped},
+    conga::{Header, Leaves, Tables},
     near::{Near, SetId},
     paths::Links,
 };
@@ -32,6 +33,8 @@ pub enum Rule {
     /// A random one for each flowlet: packets of a connection with no gap as long as this between
     /// them, ps (Vanini et al., LetFlow, NSDI 2017).
     Flowlet { gap_ps: u64 },
+    /// CONGA, with such a gap between flowlets, ps.
+    Conga { gap_ps: u64, leaves: Leaves },
 }
 
 /// The sets of equal ports, and the rule.
@@ -41,9 +44,13 @@ pub struct Spread {
     rule: Rule,
 }
 
-/// The state of the sets of a part's switches, by number. It grows with their use.
+/// The state of a part's switches.
 #[derive(Clone, Debug, Default)]
-pub struct State(Vec<SetState>);
+pub struct State {
+    /// By number of a set. It grows with their use.
+    sets: Vec<SetState>,
+    conga: Tables,
+}
 
 #[derive(Clone, Debug, Default)]
 struct SetState {
@@ -105,8 +112,65 @@ impl Spread {
             Rule::Random => state.of(set).draw(query.path, ports.len()),
             Rule::Drill => state.of(set).drill(query.path, ports, load),
             Rule::Flowlet { gap_ps } => state.of(set).flowlet(query, ports.len(), *gap_ps),
+            // Of a packet that is no tenant's.
+            Rule::Conga { .. } => hashed(query.path, query.switch, ports.len()),
         };
         Some(ports[index])
+    }
+
+    /// Whether switches rewrite path values.
+    pub fn rewrites(&self) -> bool {
+        matches!(self.rule, Rule::Conga { .. })
+    }
+
+    /// See [`super::Routes::pass`].
+    pub fn pass(
+        &self,
+        passing: Passing,
+        rate: impl Fn(PortId) -> u64,
+        state: &mut State,
+    ) -> Option<(PortId, u32)> {
+        let Passing { query, bytes, .. } = passing;
+        let set = self.near.set(query.switch, query.host);
+        let ports = self.near.ports(set);
+        let Rule::Conga { gap_ps, leaves } = &self.rule else {
+            return self.peek(query).map(|port| (port, query.path));
+        };
+        let (here, there) = (leaves.number(query.switch), leaves.of_host(query.host));
+        if here == Some(there) {
+            if !passing.from_host {
+                let header = Header::of(query.path);
+                state.conga.arrived(there, header, query.now_ps);
+            }
+            return ports.first().map(|&port| (port, query.path));
+        }
+        let (port, mut header) = match here {
+            Some(leaf) if passing.from_host && !ports.is_empty() => {
+                let uplink = |tables: &mut Tables, index: usize| {
+                    let port = ports[index];
+                    let uplink = (port, leaves.tag(port));
+                    tables.of_uplink((leaf, there), uplink, rate(port), query.now_ps)
+                };
+                let index = state.conga_flowlet(set, query, (ports.len(), *gap_ps), uplink);
+                let (told_tag, told) = state.conga.tell(leaf, there, query.now_ps);
+                let header = Header {
+                    congestion: 0,
+                    leaf,
+                    tag: leaves.tag(ports[index]),
+                    told_tag,
+                    told,
+                    hash: query.path as u8,
+                };
+                (ports[index], header)
+            }
+            _ => {
+                let index = hashed(query.path & Header::HASHED, query.switch, ports.len());
+                (*ports.get(index)?, Header::of(query.path))
+            }
+        };
+        let congestion = state.conga.sent(port, bytes, rate(port), query.now_ps);
+        header.congestion = header.congestion.max(congestion);
+        Some((port, header.value()))
     }
 
     /// The port of a packet among `ports`, which are all that are equally near, if the rule needs
@@ -120,11 +184,12 @@ impl Spread {
             Rule::Value(divisors) => {
                 modulo(query.path, divisors[query.switch.index()], ports.len())
             }
-            Rule::Hash => {
-                let hash = mix(u64::from(query.path) << 32 | u64::from(query.switch.0));
-                part_of(hash, ports.len())
-            }
-            Rule::Random | Rule::Drill | Rule::Flowlet { .. } | Rule::Adaptive(..) => return None,
+            Rule::Hash => hashed(query.path, query.switch, ports.len()),
+            Rule::Random
+            | Rule::Drill
+            | Rule::Flowlet { .. }
+            | Rule::Conga { .. }
+            | Rule::Adaptive(..) => return None,
         };
         Some(ports[index])
     }
@@ -157,6 +222,12 @@ impl Spread {
     }
 }
 
+/// An index below `count` by a hash of the path value and the switch.
+#[inline]
+fn hashed(path: u32, switch: SwitchId, count: usize) -> usize {
+    part_of(mix(u64::from(path) << 32 | u64::from(switch.0)), count)
+}
+
 /// (number / divisor) mod `count`.
 #[inline]
 fn modulo(number: u32, divisor: u32, count: usize) -> usize {
@@ -167,20 +238,72 @@ impl State {
     #[inline]
     fn of(&mut self, SetId(set): SetId) -> &mut SetState {
         let at = set as usize;
-        if at >= self.0.len() {
+        if at >= self.sets.len() {
             self.grow(at);
         }
-        &mut self.0[at]
+        &mut self.sets[at]
     }
 
     #[cold]
     fn grow(&mut self, at: usize) {
-        let first = self.0.len();
+        let first = self.sets.len();
         let sets = (first..=at).map(|set| SetState {
             draws: mix(set as u64),
             ..SetState::default()
         });
-        self.0.extend(sets);
+        self.sets.extend(sets);
+    }
+}
+
+impl State {
+    /// The index of the uplink for a packet at its first leaf; `congestion` gives that of each.
+    fn conga_flowlet(
+        &mut self,
+        set: SetId,
+        query: Query,
+        (count, gap_ps): (usize, u64),
+        congestion: impl Fn(&mut Tables, usize) -> u8,
+    ) -> usize {
+        let flowlet = *self.of(set).flowlet_of(query.path);
+        let index = match flowlet.current(query.now_ps, gap_ps) {
+            Some(index) => index,
+            None => {
+                let tables = &mut self.conga;
+                let levels: Vec<u8> = (0..count).map(|index| congestion(tables, index)).collect();
+                let drawn = self.of(set).draw(query.path, count);
+                flowlet.least(&levels, drawn)
+            }
+        };
+        *self.of(set).flowlet_of(query.path) = Flowlet::at(index, query.now_ps);
+        index
+    }
+}
+
+impl Flowlet {
+    fn at(index: usize, last_ps: u64) -> Self {
+        Self {
+            last_ps,
+            port: index as u32 + 1,
+        }
+    }
+
+    /// The index of its port if no gap has ended it.
+    #[inline]
+    fn current(self, now_ps: u64, gap_ps: u64) -> Option<usize> {
+        let lives = self.port > 0 && now_ps - self.last_ps < gap_ps;
+        lives.then(|| self.port as usize - 1)
+    }
+
+    /// The index of the least level for the next flowlet: of equal ones that of the last flowlet,
+    /// or else the first from `drawn` on.
+    fn least(self, levels: &[u8], drawn: usize) -> usize {
+        let least = levels.iter().min().copied().unwrap_or(0);
+        let last = (self.port as usize).checked_sub(1);
+        let mut from_drawn = (drawn..levels.len()).chain(0..drawn);
+        let first = || from_drawn.find(|&index| levels[index] == least);
+        last.filter(|&last| levels.get(last) == Some(&least))
+            .or_else(first)
+            .unwrap_or(drawn)
     }
 }
 
@@ -208,20 +331,19 @@ impl SetState {
     }
 
     fn flowlet(&mut self, query: Query, count: usize, gap_ps: u64) -> usize {
+        let current = self.flowlet_of(query.path).current(query.now_ps, gap_ps);
+        let index = current.unwrap_or_else(|| self.draw(query.path, count));
+        *self.flowlet_of(query.path) = Flowlet::at(index, query.now_ps);
+        index
+    }
+
+    /// The entry of the connections with this path value.
+    #[inline]
+    fn flowlet_of(&mut self, path: u32) -> &mut Flowlet {
         if self.flowlets.is_empty() {
             self.flowlets = vec![Flowlet::default(); FLOWLETS].into();
         }
-        let at = part_of(mix(query.path.into()), FLOWLETS);
-        let Flowlet { last_ps, port } = self.flowlets[at];
-        let index = match port {
-            1.. if query.now_ps - last_ps < gap_ps => port as usize - 1,
-            _ => self.draw(query.path, count),
-        };
-        self.flowlets[at] = Flowlet {
-            last_ps: query.now_ps,
-            port: index as u32 + 1,
-        };
-        index
+        &mut self.flowlets[part_of(mix(path.into()), FLOWLETS)]
     }
 }
 

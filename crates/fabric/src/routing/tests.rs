@@ -409,3 +409,106 @@ fn a_fat_tree_keeps_all_other_paths_when_a_link_fails() {
         whole.choices(SwitchId(0), HostId(1))
     );
 }
+
+/// Two leaves with two hosts each and two spines between them, and the state of all switches. Links
+/// have 1 Gb/s, but the one from the first spine to the second leaf.
+struct LeafSpine {
+    graph: Graph,
+    routes: Routes,
+    state: State,
+    slow_bps: u64,
+    now_ps: u64,
+}
+
+impl LeafSpine {
+    fn new(slow_bps: u64) -> Self {
+        let graph = Graph::xgft(&[2, 2], &[1, 2]).unwrap();
+        let gap_ps = 500_000_000;
+        Self {
+            routes: Routes::with(&graph, Routing::Conga { gap_ps }),
+            graph,
+            state: State::default(),
+            slow_bps,
+            now_ps: 0,
+        }
+    }
+
+    fn spine(&self, port: PortId) -> usize {
+        let Node::Switch(switch) = self.graph.node(self.graph.far(port)) else {
+            panic!("a link to a spine");
+        };
+        switch.index() - 2
+    }
+
+    /// Which spine a packet of 1000 bytes takes.
+    fn send(&mut self, [from, to]: [u32; 2], connection: u32) -> usize {
+        let (graph, routes, state) = (&self.graph, &self.routes, &mut self.state);
+        let slow = |port: PortId| {
+            let ends = [graph.near(port), graph.far(port)].map(|node| graph.node(node));
+            ends == [SwitchId(2), SwitchId(1)].map(Node::Switch)
+        };
+        let rate = |port| {
+            if slow(port) {
+                self.slow_bps
+            } else {
+                1_000_000_000
+            }
+        };
+        let (mut path, mut from_host) = (connection, true);
+        let ports = walk(graph, [from, to].map(HostId), |switch| {
+            let query = Query {
+                now_ps: self.now_ps,
+                ..query(switch, HostId(to), path)
+            };
+            let passing = Passing {
+                query,
+                from_host,
+                bytes: 1_000,
+            };
+            from_host = false;
+            let (port, value) = routes.pass(passing, rate, state)?;
+            path = value;
+            Some(port)
+        });
+        self.spine(ports[1])
+    }
+}
+
+#[test]
+fn conga_gives_flowlets_the_least_congested_uplink() {
+    let mut net = LeafSpine::new(1_000_000_000);
+    // A connection fills its link. Others take the other one, as long as that is emptier.
+    let first = net.send([0, 2], 1);
+    for _ in 0..40 {
+        net.now_ps += 10_000_000;
+        assert_eq!(net.send([0, 2], 1), first, "one flowlet");
+    }
+    for connection in 2..10 {
+        assert_ne!(net.send([1, 3], connection), first);
+    }
+    // After a gap it stays where it is, because no link is better.
+    for _ in 0..20 {
+        net.now_ps += 600_000_000;
+        assert_eq!(net.send([0, 2], 1), first);
+    }
+}
+
+#[test]
+fn conga_avoids_what_the_other_leaf_tells_of() {
+    // The link from the first spine down has a fifth of the rate. Only the feedback tells so.
+    for feedback in [false, true] {
+        let mut net = LeafSpine::new(200_000_000);
+        let mut taken = [0u32; 2];
+        for connection in 0..400 {
+            net.now_ps += 50_000_000;
+            taken[net.send([0, 2], connection)] += 1;
+            if feedback {
+                net.send([2, 0], 9_999);
+            }
+        }
+        match feedback {
+            false => assert!(taken[0].abs_diff(taken[1]) < 80, "{taken:?}"),
+            true => assert!(4 * taken[0] < taken[1], "{taken:?}"),
+        }
+    }
+}

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Serialize;
-use sluicegate_scenario::results::{Conditions, ExpectationResult, Results};
+use sluicegate_scenario::results::{ExpectationResult, Results};
 
 use crate::{comparison, table};
 
@@ -146,7 +146,7 @@ fn scenario(index: usize, results: &Results, plots: &data::Plots) -> Markup {
 }
 
 fn conditions(results: &Results) -> Markup {
-    let Conditions { notes, .. } = &results.conditions;
+    let notes = comparison::notes(&results.conditions);
     html! {
         p.conditions {
             span { (results.world) }
@@ -154,7 +154,7 @@ fn conditions(results: &Results) -> Markup {
             span { "seed " (results.seed) }
         }
         @for line in comparison::alarms(results) { p.alarm role="alert" { (line) } }
-        @for note in notes { p.note { (note) } }
+        @for note in &notes { p.note { (note) } }
     }
 }
 

@@ -18,7 +18,7 @@ const ROWS_SHOWN: usize = 256;
 pub fn comparison(results: &Results, plots: &Plots) -> Markup {
     html! {
         h2 { "Comparison" }
-        (grid(&comparison::variants(&[results]), plots))
+        @if let Some(variants) = comparison::variants(&[results]) { (grid(&variants, plots)) }
         @if let Some(completions) = comparison::completions(&[results]) { (grid(&completions, plots)) }
         @if let Some(programs) = comparison::programs(&[results]) { (grid(&programs, plots)) }
         @if let Some(published) = comparison::published(results) { (grid(&published, plots)) }

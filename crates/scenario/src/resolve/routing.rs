@@ -23,7 +23,13 @@ const SPLITS: [(&str, Split); 2] = [("binary", Split::Binary), ("fractional", Sp
 pub fn read(table: &Table<'_>) -> Routing {
     let mut routing = table.choice("routing", &Routing::NAMES).unwrap_or_default();
     match &mut routing {
-        Routing::Flowlet { gap_ps } => time(table, "flowlet_gap", gap_ps),
+        Routing::Flowlet { gap_ps } | Routing::Conga { gap_ps } => {
+            time(table, "flowlet_gap", gap_ps)
+        }
+        Routing::Plb(rules) => {
+            rounds(table, "rehash_rounds", 1, &mut rules.rounds);
+            rounds(table, "idle_rehash_rounds", 0, &mut rules.idle_rounds);
+        }
         Routing::SwitchAdaptive(rules) => {
             rules.split = table.choice("split", &SPLITS).unwrap_or(rules.split);
             time(table, "congestion_timeout", &mut rules.timeout_ps);
@@ -37,6 +43,13 @@ pub fn read(table: &Table<'_>) -> Routing {
     }
     refuse(table, routing);
     routing
+}
+
+/// A number of rounds, up to 31 as in Linux.
+fn rounds(table: &Table<'_>, key: &'static str, least: i64, rounds: &mut u8) {
+    if let Some(own) = table.integer(key, least..=31) {
+        *rounds = own as u8;
+    }
 }
 
 /// A time of the scheme, ps.
@@ -53,8 +66,13 @@ fn time(table: &Table<'_>, key: &'static str, time_ps: &mut u64) {
 
 /// Keys of schemes that are not chosen.
 fn refuse(table: &Table<'_>, routing: Routing) {
-    if !matches!(routing, Routing::Flowlet { .. }) {
-        table.refuse("flowlet_gap", "needs `routing = \"flowlet\"`");
+    if !matches!(routing, Routing::Flowlet { .. } | Routing::Conga { .. }) {
+        table.refuse("flowlet_gap", "needs `routing = \"flowlet\"` or \"conga\"");
+    }
+    if !matches!(routing, Routing::Plb(_)) {
+        for key in ["rehash_rounds", "idle_rehash_rounds"] {
+            table.refuse(key, "needs `routing = \"plb\"`");
+        }
     }
     if !matches!(routing, Routing::SwitchAdaptive(_)) {
         for key in ["split", "congestion_timeout"] {
@@ -77,5 +95,9 @@ pub fn check(table: &Table<'_>, routing: Routing, cee: Option<&CeeConfig>) {
     if routing.needs_notifications() && !has_notifications {
         let advice = "add [network.cee.qcn]; with `rate_limiters = false` it serves routing alone";
         item.complain("reacts to the notifications of converged Ethernet", advice);
+    }
+    if matches!(routing, Routing::Conga { .. }) && cee.is_some() {
+        let reason = "measures links of plain Ethernet";
+        item.complain(reason, "leave out [network.cee], or choose another scheme");
     }
 }

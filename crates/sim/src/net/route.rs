@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use sluicegate_fabric::{
-    Handle, Routes,
-    graph::{HostId, PortId, SwitchId},
+    Frame, Handle, Routes,
+    graph::{HostId, Node, PortId, SwitchId},
     random::draw,
-    routing::{PathValues, Query, Recycled, Scheme, Snooped},
+    routing::{Passing, PathValues, Plb, PlbRules, Query, Recycled, Scheme, Sending, Snooped},
 };
+
+use sluicegate_tcp::{Endpoint, State as Phase};
 
 use super::{ConnectionEnd, EndId, Net, PacketFabric};
 use crate::packet::{Body, Packet, TcpHeader};
@@ -38,6 +40,26 @@ fn snoop(routes: &Routes, query: Query, _: Snooped, _: &mut State) -> Option<Por
     routes.peek(query)
 }
 
+/// [`Routes::pass`]; unit tests have schemes without it.
+#[cfg(not(test))]
+fn pass(
+    routes: &Routes,
+    passing: Passing,
+    rate: impl Fn(PortId) -> u64,
+    state: &mut State,
+) -> Option<(PortId, u32)> {
+    routes.pass(passing, rate, state)
+}
+#[cfg(test)]
+fn pass(
+    routes: &Routes,
+    passing: Passing,
+    _: impl Fn(PortId) -> u64,
+    _: &mut State,
+) -> Option<(PortId, u32)> {
+    Some((routes.peek(passing.query)?, passing.query.path))
+}
+
 fn query(switch: SwitchId, packet: &Packet, now_ps: u64) -> Query {
     Query {
         switch,
@@ -66,8 +88,8 @@ impl<F: PacketFabric> Net<F> {
         scheme(&self.routes).peek(query(switch, packet, self.clock.now_ps))
     }
 
-    /// A notification arrives at a switch that learns from it. Returns the port by which it
-    /// continues; `None` if the packet is not a notification.
+    /// A packet arrives at a switch that learns from some. Returns the port by which it continues;
+    /// `None` if the switch learns nothing from it.
     #[inline(never)]
     pub(super) fn snoop_arrived(
         &mut self,
@@ -75,7 +97,26 @@ impl<F: PacketFabric> Net<F> {
         switch: SwitchId,
         packet: Handle,
     ) -> Option<PortId> {
-        self.snoop(port.opposite(), switch, packet)
+        match self.routes.rewrites() {
+            true => self.pass_switch(port.opposite(), switch, packet),
+            false => self.snoop(port.opposite(), switch, packet),
+        }
+    }
+
+    /// A packet arrives at a switch that rewrites path values; `back` is the port that leads to
+    /// where it comes from.
+    fn pass_switch(&mut self, back: PortId, switch: SwitchId, handle: Handle) -> Option<PortId> {
+        let packet = &self.fabric.ports().pool[handle];
+        let passing = Passing {
+            query: query(switch, packet, self.clock.now_ps),
+            from_host: matches!(self.layout.next_hops[back.index()], Node::Host(_)),
+            bytes: packet.bytes(),
+        };
+        let ports = self.fabric.ports();
+        let rate = |port| ports.rate_bps(port);
+        let (port, path) = pass(&self.routes, passing, rate, &mut self.routing)?;
+        self.fabric.pool_mut()[handle].path = path;
+        Some(port)
     }
 
     /// The same for a notification of congestion behind a port of the switch.
@@ -133,6 +174,9 @@ impl<F: PacketFabric> Net<F> {
                 packet.path ^ (draw(&mut self.hosts[host.index()].paths) >> 32) as u32
             }
             PathValues::Recycled => self.sockets.ends[end as usize].recycled_path(packet, now_ps),
+            PathValues::Protected(rules) => {
+                self.sockets.ends[end as usize].protected_path(rules, packet, now_ps)
+            }
             _ => packet.header_hash(),
         };
     }
@@ -140,25 +184,35 @@ impl<F: PacketFabric> Net<F> {
     /// A packet has arrived at the host of its receiver.
     #[inline(always)]
     pub(super) fn note_path(&mut self, packet: Handle) {
-        if self.path_values == PathValues::Recycled {
-            self.recycle_path(packet);
+        if self.path_values.follow_arrivals() {
+            self.note_path_of_arrival(packet);
         }
     }
 
     #[inline(never)]
-    fn recycle_path(&mut self, packet: Handle) {
+    fn note_path_of_arrival(&mut self, packet: Handle) {
         let now_ps = self.clock.now_ps;
         let packet = &self.fabric.ports().pool[packet];
-        if let (Some(end), Body::Segment(header)) =
+        let (Some(end), Body::Segment(header)) =
             (self.sockets.ends.get_mut(packet.to as usize), &packet.body)
-        {
-            end.recycler().arrived(packet.path, header, now_ps);
+        else {
+            return;
+        };
+        match self.path_values {
+            PathValues::Protected(rules) => end.look(rules, now_ps),
+            _ => end.recycler().arrived(packet.path, header, now_ps),
         }
     }
 }
 
+/// What an end remembers of the paths of its packets.
+pub(super) enum PathsOfEnd {
+    Recycled(RecycledPaths),
+    Protected(Plb),
+}
+
 /// The path values of an end whose packets recycle them.
-pub(super) struct PathsOfEnd {
+pub(super) struct RecycledPaths {
     values: Recycled,
     /// That of the last packet with data that has arrived, if one has.
     last: Option<u32>,
@@ -166,7 +220,7 @@ pub(super) struct PathsOfEnd {
     timeouts: u64,
 }
 
-impl PathsOfEnd {
+impl RecycledPaths {
     fn arrived(&mut self, path: u32, header: &TcpHeader, now_ps: u64) {
         if header.payload() > 0 {
             self.last = Some(path);
@@ -177,15 +231,20 @@ impl PathsOfEnd {
 }
 
 impl ConnectionEnd {
-    fn recycler(&mut self) -> &mut PathsOfEnd {
+    fn recycler(&mut self) -> &mut RecycledPaths {
         let seed = self.addressing.path;
-        self.paths.get_or_insert_with(|| {
-            Box::new(PathsOfEnd {
-                values: Recycled::new(seed.into()),
-                last: None,
-                timeouts: 0,
-            })
-        })
+        let new = || RecycledPaths {
+            values: Recycled::new(seed.into()),
+            last: None,
+            timeouts: 0,
+        };
+        let paths = self
+            .paths
+            .get_or_insert_with(|| Box::new(PathsOfEnd::Recycled(new())));
+        match &mut **paths {
+            PathsOfEnd::Recycled(paths) => paths,
+            PathsOfEnd::Protected(_) => unreachable!("a network has one scheme"),
+        }
     }
 
     fn recycled_path(&mut self, packet: &Packet, now_ps: u64) -> u32 {
@@ -198,6 +257,56 @@ impl ConnectionEnd {
             paths.values.timed_out(now_ps);
         }
         paths.values.next_value()
+    }
+
+    /// The state of the path of an end whose sender is in this state.
+    fn protector(&mut self, sending: Sending) -> &mut Plb {
+        let path = self.addressing.path;
+        let new = || Box::new(PathsOfEnd::Protected(Plb::new(path, sending)));
+        match &mut **self.paths.get_or_insert_with(new) {
+            PathsOfEnd::Protected(plb) => plb,
+            PathsOfEnd::Recycled(_) => unreachable!("a network has one scheme"),
+        }
+    }
+
+    /// A segment is about to pass to the stack, which has sent all that the last one let it send.
+    fn look(&mut self, rules: PlbRules, now_ps: u64) {
+        if let Some(tcp) = &self.tcp {
+            let sending = sending(tcp);
+            self.protector(sending).look(rules, sending, now_ps);
+        }
+    }
+
+    /// The path value of a packet that the stack has just made.
+    fn protected_path(&mut self, rules: PlbRules, packet: &Packet, now_ps: u64) -> u32 {
+        let (Some(tcp), Body::Segment(header)) = (&self.tcp, &packet.body) else {
+            return packet.path;
+        };
+        let mut sending = sending(tcp);
+        let payload = u64::from(header.payload());
+        let is_new = payload > 0 && header.end() == sending.nxt as u32;
+        if is_new {
+            sending.nxt -= payload;
+        }
+        let plb = self.protector(sending);
+        plb.look(rules, sending, now_ps);
+        if is_new {
+            plb.sends(rules, sending, now_ps);
+        }
+        plb.path()
+    }
+}
+
+/// The state of a stack as PLB sees it.
+fn sending(tcp: &Endpoint) -> Sending {
+    let progress = tcp.progress();
+    Sending {
+        una: progress.una,
+        nxt: progress.nxt,
+        delivered: progress.delivered,
+        marked: progress.marked,
+        timeouts: progress.timeouts,
+        opening: matches!(tcp.state(), Phase::SynSent | Phase::SynReceived),
     }
 }
 

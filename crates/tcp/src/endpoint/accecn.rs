@@ -351,7 +351,7 @@ impl Endpoint {
             .feedback
             .hear(segment.ace(), counters, seen, &delivered);
         if marked > 0 && !accurate.has_failed(failure::ACE_RECEIVED) {
-            self.marked_bytes = self.marked_bytes.saturating_add(marked);
+            self.note_marked(marked.into());
             self.counts.ece_received += u64::from(news.acked > 0);
         }
         self.reserve_for_option();

@@ -96,7 +96,7 @@ impl Endpoint {
         self.count_duplicates(&news);
         news.delivered = self.left_network().saturating_sub(left);
         if segment.has(flags::ECE) && self.options.ecn {
-            self.marked_bytes = saturated(u64::from(self.marked_bytes) + news.delivered);
+            self.note_marked(news.delivered);
             self.counts.ece_received += u64::from(news.acked > 0);
         } else if self.options.accurate {
             self.hear(segment, &news);
@@ -136,8 +136,15 @@ impl Endpoint {
         }
     }
 
+    /// So many bytes were delivered under CE.
+    #[inline]
+    pub(super) fn note_marked(&mut self, bytes: u64) {
+        self.marked_bytes = saturated(u64::from(self.marked_bytes) + bytes);
+        self.rare.marked_bytes += bytes;
+    }
+
     /// Bytes that have left the network. Only differences are meaningful.
-    fn left_network(&self) -> u64 {
+    pub(super) fn left_network(&self) -> u64 {
         self.snd_una + self.board.sacked() + u64::from(self.duplicate_bytes)
     }
 

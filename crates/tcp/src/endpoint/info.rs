@@ -57,7 +57,36 @@ pub struct Info {
     pub cwnd_limited: bool,
 }
 
+/// How far the sender is: see [`Endpoint::progress`]. Positions are offsets whose lower 32 bits are
+/// sequence numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The first byte that is not acknowledged.
+    pub una: u64,
+    /// The next byte to be sent.
+    pub nxt: u64,
+    /// Bytes that acknowledgements or SACK blocks have told of. Only differences are meaningful; it
+    /// goes back when the peer has taken back SACK blocks.
+    pub delivered: u64,
+    /// Of those, bytes delivered under CE. With classic ECN these are all between the first ECE and
+    /// the answer to CWR, unless the receiver echoes each mark as for DCTCP.
+    pub marked: u64,
+    /// Expired retransmission timers.
+    pub timeouts: u64,
+}
+
 impl Endpoint {
+    /// How far the sender is, for whoever chooses paths by that.
+    pub fn progress(&self) -> Progress {
+        Progress {
+            una: self.snd_una,
+            nxt: self.snd_nxt,
+            delivered: self.left_network(),
+            marked: self.rare.marked_bytes,
+            timeouts: self.rare.stats.timeouts,
+        }
+    }
+
     /// The state of the connection, for tests and tools.
     pub fn info(&self) -> Info {
         let mss = u64::from(self.mss);

@@ -179,7 +179,7 @@ impl Endpoint {
         self.rtt.sample(rtt_ns, &self.config.rto);
         self.flags.reducing &= ack <= self.mark_recover;
         if segment.flags & flags::ECE != 0 && self.options.ecn {
-            self.marked_bytes = saturated(u64::from(self.marked_bytes) + advance);
+            self.note_marked(advance);
             self.counts.ece_received += 1;
         }
         let rtt_ns = saturated(now_ns.saturating_sub(last_ns)).max(1);

@@ -14,6 +14,8 @@ use crate::Config;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rare {
     pub stats: Stats,
+    /// Bytes delivered under CE.
+    pub marked_bytes: u64,
     /// Offsets at which a record of the application ends; no segment goes beyond one.
     ends: VecDeque<u64>,
     /// When our SYN left first.

@@ -1,0 +1,409 @@
+//! CONGA (Alizadeh et al., "CONGA: Distributed Congestion-Aware Load Balancing for Datacenters",
+//! SIGCOMM 2014).
+//!
+//! A leaf is a switch with hosts. The first leaf of a packet chooses its uplink, and writes the tag
+//! of the uplink into the packet. Each switch on the way raises the packet's congestion to that of
+//! the link by which it leaves, so that the last leaf learns how congested each uplink of the first
+//! leaf was. It tells so, for one uplink at a time, in packets that go back. A new flowlet takes
+//! the uplink for which the greater of the own congestion and the one that was told is least. The
+//! paper has two tiers. With more, switches above the leaves hash, and the congestion of an uplink
+//! is that of the paths that its packets took.
+//!
+//! All that a packet carries is in its path value ([`Header`]), which the first leaf rewrites.
+
+use rustc_hash::FxHashMap;
+
+use crate::{
+    graph::{Graph, HostId, Node, PortId, SwitchId},
+    port::PS_PER_S,
+};
+
+/// The most leaves, and the most links of a leaf to other switches: what a header has bits for.
+pub const LEAVES: usize = 1 << 10;
+/// See [`LEAVES`].
+pub const UPLINKS: usize = 1 << 5;
+
+/// The estimator of a link's rate: each period it loses 1/8, so that it stands for the last 160 us,
+/// as in the paper.
+const PERIOD_PS: u64 = 20_000_000;
+const DECAY: u32 = 3;
+const WINDOW_PS: u64 = PERIOD_PS << DECAY;
+
+/// Congestion has three bits (Q of the paper).
+const MOST: u64 = 7;
+
+/// A congestion that nothing has confirmed for so long decays: 10 ms, as in the paper. How, the
+/// paper leaves open: by one for each further millisecond.
+const AGE_PS: u64 = 10_000_000_000;
+const STEP_PS: u64 = 1_000_000_000;
+
+/// The path value of a packet behind its first leaf.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// The greatest congestion of a link on its way.
+    pub congestion: u8,
+    /// The first leaf, and the tag of its uplink.
+    pub leaf: u16,
+    /// See `leaf`.
+    pub tag: u8,
+    /// Feedback for the leaf at the other end: the tag of one of its uplinks, and its congestion.
+    pub told_tag: u8,
+    /// See `told_tag`.
+    pub told: u8,
+    /// A part of the hash of its connection.
+    pub hash: u8,
+}
+
+impl Header {
+    /// What switches that hash may use.
+    pub const HASHED: u32 = 0xffff;
+
+    /// As a path value.
+    pub fn value(self) -> u32 {
+        u32::from(self.congestion) << 29
+            | u32::from(self.told) << 26
+            | u32::from(self.tag) << 21
+            | u32::from(self.told_tag) << 16
+            | u32::from(self.leaf) << 6
+            | u32::from(self.hash & 0x3f)
+    }
+
+    /// Of a path value.
+    pub fn of(value: u32) -> Self {
+        Self {
+            congestion: (value >> 29) as u8,
+            told: (value >> 26) as u8 & 7,
+            tag: (value >> 21) as u8 & 0x1f,
+            told_tag: (value >> 16) as u8 & 0x1f,
+            leaf: (value >> 6) as u16 & 0x3ff,
+            hash: value as u8 & 0x3f,
+        }
+    }
+}
+
+/// The leaves of a graph, numbered.
+#[derive(Clone, Debug)]
+pub struct Leaves {
+    by_host: Vec<u16>,
+    by_switch: Vec<Option<u16>>,
+    tags: FxHashMap<PortId, u8>,
+}
+
+impl Leaves {
+    /// `None` if there are more than [`LEAVES`], or one has more than [`UPLINKS`].
+    pub fn of(graph: &Graph) -> Option<Self> {
+        let mut leaves = Self {
+            by_host: vec![0; graph.hosts() as usize],
+            by_switch: vec![None; graph.switches() as usize],
+            tags: FxHashMap::default(),
+        };
+        let mut count = 0;
+        for switch in SwitchId::first(graph.switches() as usize) {
+            let (mut tag, mut has_hosts) = (0, false);
+            for &(port, far) in graph.adjacent(graph.number(switch)) {
+                match graph.node(far) {
+                    Node::Host(host) => {
+                        leaves.by_host[host.index()] = count as u16;
+                        has_hosts = true;
+                    }
+                    Node::Switch(_) => {
+                        leaves.tags.insert(port, tag as u8);
+                        tag += 1;
+                    }
+                }
+            }
+            if has_hosts {
+                leaves.by_switch[switch.index()] = Some(count as u16);
+                count += 1;
+                if tag > UPLINKS {
+                    return None;
+                }
+            }
+        }
+        (count <= LEAVES).then_some(leaves)
+    }
+
+    /// The leaf of a host.
+    pub fn of_host(&self, host: HostId) -> u16 {
+        self.by_host[host.index()]
+    }
+
+    /// The number of a switch as a leaf.
+    pub fn number(&self, switch: SwitchId) -> Option<u16> {
+        self.by_switch[switch.index()]
+    }
+
+    /// The tag of a leaf's uplink.
+    pub fn tag(&self, port: PortId) -> u8 {
+        self.tags[&port]
+    }
+}
+
+/// The rate of a link, estimated (DRE of the paper): bytes of late.
+#[derive(Clone, Copy, Debug, Default)]
+struct Estimator {
+    bytes: u64,
+    period: u64,
+}
+
+impl Estimator {
+    fn decay(&mut self, now_ps: u64) {
+        let period = now_ps / PERIOD_PS;
+        // After so many periods nothing is left of any rate.
+        if period - self.period > 256 {
+            self.bytes = 0;
+        } else {
+            for _ in self.period..period {
+                self.bytes -= self.bytes.div_ceil(1 << DECAY);
+            }
+        }
+        self.period = period;
+    }
+
+    /// How much of the link's rate is used: 0..=7 eighths of it, or more.
+    fn congestion(&self, rate_bps: u64) -> u8 {
+        let whole = u128::from(rate_bps) * u128::from(WINDOW_PS) / u128::from(8 * PS_PER_S);
+        let eighths = 8 * u128::from(self.bytes) / whole.max(1);
+        eighths.min(MOST.into()) as u8
+    }
+}
+
+/// A congestion and when it was last confirmed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Metric {
+    value: u8,
+    at_ps: u64,
+}
+
+impl Metric {
+    fn set(&mut self, value: u8, now_ps: u64) {
+        (self.value, self.at_ps) = (value, now_ps);
+    }
+
+    fn aged(self, now_ps: u64) -> u8 {
+        let late_ps = (now_ps - self.at_ps).saturating_sub(AGE_PS);
+        self.value
+            .saturating_sub(late_ps.div_ceil(STEP_PS).min(MOST) as u8)
+    }
+}
+
+/// What a leaf knows of another one.
+#[derive(Clone, Debug)]
+struct Peer {
+    /// By own uplink: the congestion on the way to the peer (the to-leaf table).
+    to: [Metric; UPLINKS],
+    /// By uplink of the peer: that on the way from it (the from-leaf table).
+    from: [Metric; UPLINKS],
+    /// Bits of `from` that have changed since they were told.
+    changed: u32,
+    /// How many uplinks of the peer are known.
+    known: u8,
+    /// The one that is told next, unless another has changed.
+    next: u8,
+}
+
+impl Peer {
+    fn new() -> Self {
+        Self {
+            to: [Metric::default(); UPLINKS],
+            from: [Metric::default(); UPLINKS],
+            changed: 0,
+            known: 0,
+            next: 0,
+        }
+    }
+
+    /// A packet has arrived from the peer.
+    fn arrived(&mut self, header: Header, now_ps: u64) {
+        let from = &mut self.from[usize::from(header.tag)];
+        if from.value != header.congestion {
+            self.changed |= 1 << header.tag;
+        }
+        from.set(header.congestion, now_ps);
+        self.known = self.known.max(header.tag + 1);
+        self.to[usize::from(header.told_tag)].set(header.told, now_ps);
+    }
+
+    /// The feedback of the next packet to the peer: its uplinks take turns, those that have changed
+    /// first.
+    fn tell(&mut self, now_ps: u64) -> (u8, u8) {
+        if self.known == 0 {
+            return (0, 0);
+        }
+        let turns = (self.next..self.known).chain(0..self.next);
+        let changed = turns.clone().find(|&tag| self.changed & 1 << tag != 0);
+        let tag = changed.unwrap_or(self.next);
+        self.changed &= !(1 << tag);
+        self.next = (tag + 1) % self.known;
+        (tag, self.from[usize::from(tag)].aged(now_ps))
+    }
+}
+
+/// The state of a part's switches.
+#[derive(Clone, Debug, Default)]
+pub struct Tables {
+    /// By port.
+    links: Vec<Estimator>,
+    /// By leaf and by the other leaf.
+    peers: FxHashMap<(u16, u16), Box<Peer>>,
+}
+
+impl Tables {
+    fn link(&mut self, port: PortId, now_ps: u64) -> &mut Estimator {
+        if port.index() >= self.links.len() {
+            self.links.resize(port.index() + 1, Estimator::default());
+        }
+        let link = &mut self.links[port.index()];
+        link.decay(now_ps);
+        link
+    }
+
+    fn peer(&mut self, leaf: u16, other: u16) -> &mut Peer {
+        let new = || Box::new(Peer::new());
+        self.peers.entry((leaf, other)).or_insert_with(new)
+    }
+
+    /// A packet arrives at its last leaf.
+    pub fn arrived(&mut self, leaf: u16, header: Header, now_ps: u64) {
+        self.peer(leaf, header.leaf).arrived(header, now_ps);
+    }
+
+    /// The congestion of an uplink of a leaf for packets to another: the greater of what it
+    /// measures and what the other has told.
+    pub fn of_uplink(
+        &mut self,
+        (leaf, other): (u16, u16),
+        (port, tag): (PortId, u8),
+        rate_bps: u64,
+        now_ps: u64,
+    ) -> u8 {
+        let own = self.link(port, now_ps).congestion(rate_bps);
+        own.max(self.peer(leaf, other).to[usize::from(tag)].aged(now_ps))
+    }
+
+    /// The feedback of the next packet from one leaf to another: a tag and a congestion.
+    pub fn tell(&mut self, leaf: u16, other: u16, now_ps: u64) -> (u8, u8) {
+        self.peer(leaf, other).tell(now_ps)
+    }
+
+    /// A packet of this length leaves by a port. Returns the congestion of the link.
+    pub fn sent(&mut self, port: PortId, bytes: u32, rate_bps: u64, now_ps: u64) -> u8 {
+        let link = self.link(port, now_ps);
+        link.bytes += u64::from(bytes);
+        link.congestion(rate_bps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_header_is_a_path_value() {
+        let header = Header {
+            congestion: 5,
+            leaf: 1023,
+            tag: 31,
+            told_tag: 17,
+            told: 3,
+            hash: 42,
+        };
+        assert_eq!(Header::of(header.value()), header);
+        assert_eq!(Header::of(0), Header::default());
+        let other = Header {
+            congestion: 0,
+            tag: 0,
+            told_tag: 0,
+            told: 0,
+            ..header
+        };
+        assert_eq!(
+            header.value() & Header::HASHED,
+            other.value() & Header::HASHED
+        );
+    }
+
+    #[test]
+    fn the_estimator_follows_the_rate_of_a_link() {
+        // Packets of 1000 bytes at so many eighths of 10 Gb/s.
+        for (eighths, least, most) in [(2, 1, 2), (4, 3, 4), (7, 6, 7), (16, 7, 7)] {
+            let mut tables = Tables::default();
+            let gap_ps = 800_000 * 8 / eighths;
+            let mut congestion = 0;
+            for number in 0..2_000 {
+                congestion = tables.sent(PortId(3), 1_000, 10_000_000_000, number * gap_ps);
+            }
+            assert!(
+                (least..=most).contains(&congestion),
+                "{eighths}: {congestion}"
+            );
+            // A link of twice the rate is half as congested.
+            let now_ps = 1_999 * gap_ps;
+            let half = tables.link(PortId(3), now_ps).congestion(20_000_000_000);
+            assert!(half <= congestion.div_ceil(2) || eighths == 16, "{half}");
+            assert_eq!(
+                tables
+                    .link(PortId(3), now_ps + MS)
+                    .congestion(10_000_000_000),
+                0
+            );
+        }
+    }
+
+    #[test]
+    fn feedback_takes_turns_and_tells_changes_first() {
+        let mut peer = Peer::new();
+        assert_eq!(peer.tell(0), (0, 0));
+        let arrive = |peer: &mut Peer, tag, congestion| {
+            let header = Header {
+                tag,
+                congestion,
+                ..Header::default()
+            };
+            peer.arrived(header, 0);
+        };
+        arrive(&mut peer, 2, 5);
+        assert_eq!(peer.tell(0), (2, 5), "it has changed");
+        assert_eq!([0, 1, 2, 0].map(|_| peer.tell(0).0), [0, 1, 2, 0]);
+        arrive(&mut peer, 0, 7);
+        arrive(&mut peer, 2, 5);
+        assert_eq!(peer.tell(0), (0, 7));
+        assert_eq!(peer.tell(0), (1, 0), "the other is as it was");
+    }
+
+    #[test]
+    fn congestion_is_the_greater_of_both_and_ages() {
+        let mut tables = Tables::default();
+        let header = Header {
+            leaf: 1,
+            told_tag: 4,
+            told: 6,
+            ..Header::default()
+        };
+        tables.arrived(0, header, 0);
+        let mut of = |other, tag, now_ps| {
+            let port = (PortId(u32::from(tag)), tag);
+            tables.of_uplink((0, other), port, 1_000_000_000, now_ps)
+        };
+        assert_eq!([of(1, 4, 0), of(1, 3, 0), of(2, 4, 0)], [6, 0, 0]);
+        assert_eq!(
+            [of(1, 4, 10 * MS), of(1, 4, 10 * MS + 1), of(1, 4, 12 * MS)],
+            [6, 5, 4]
+        );
+        assert_eq!(of(1, 4, 16 * MS), 0);
+        tables.sent(PortId(4), 20_000, 1_000_000_000, 20 * MS);
+        let own = tables.of_uplink((0, 1), (PortId(4), 4), 1_000_000_000, 20 * MS);
+        assert_eq!(own, 7);
+    }
+
+    #[test]
+    fn leaves_have_hosts() {
+        let leaves = Leaves::of(&Graph::xgft(&[2, 2, 2], &[1, 2, 2]).unwrap()).unwrap();
+        let found: Vec<u16> = HostId::first(8).map(|host| leaves.of_host(host)).collect();
+        assert_eq!(found, [0, 0, 1, 1, 2, 2, 3, 3]);
+        assert_eq!(leaves.by_switch.iter().flatten().count(), 4);
+        assert!(Leaves::of(&Graph::xgft(&[1, 2], &[1, 33]).unwrap()).is_none());
+    }
+}
