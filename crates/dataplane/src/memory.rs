@@ -85,7 +85,9 @@ impl Region {
             return Err(refuse("it ends beyond the address space"));
         }
         let length = usize::try_from(bytes).map_err(|_| refuse("it is too long"))?;
-        let held = file.metadata().map_err(|error| refuse(&error.to_string()))?;
+        let held = file
+            .metadata()
+            .map_err(|error| refuse(&error.to_string()))?;
         if offset.checked_add(bytes).is_none_or(|end| end > held.len()) {
             return Err(refuse("it is longer than its file"));
         }

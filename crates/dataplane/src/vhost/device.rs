@@ -312,17 +312,20 @@ impl Device {
     /// # Errors
     /// A ring that breaks the rules.
     pub fn has_new_room(&mut self) -> Result<bool, Broken> {
+        let mut is_full = false;
         for &pair in &self.pairs {
             let Some(queue) = &mut self.queues[receive(pair)] else {
                 continue;
             };
             let Some(known) = queue.full_at else { continue };
+            is_full = true;
             if queue.ring.look(&self.memory)? != known {
                 queue.full_at = None;
                 return Ok(true);
             }
         }
-        Ok(false)
+        // The ring that was full has been replaced or disabled meanwhile.
+        Ok(!is_full)
     }
 
     /// Shows the driver what it has received (`sent = false`), or which buffers it may use again
