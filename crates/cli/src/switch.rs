@@ -116,8 +116,8 @@ fn summary(config: &Config) -> String {
     };
     for port in &config.ports {
         let kind = match &port.kind {
-            Kind::VhostUser(path, Mode::Server) => format!("vhost-user at {}", path.display()),
-            Kind::VhostUser(path, Mode::Client) => {
+            Kind::VhostUser(path, Mode::Server, _) => format!("vhost-user at {}", path.display()),
+            Kind::VhostUser(path, Mode::Client, _) => {
                 format!("vhost-user, connects to {}", path.display())
             }
             Kind::Tap(name) => format!("interface {name}, lossy at ingress"),

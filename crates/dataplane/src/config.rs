@@ -32,7 +32,11 @@ use sluicegate_vswitch::{
     learning::{LearningLimits, Mac, Membership, VLANS},
 };
 
-use crate::{engine::Choice, vhost::session::Mode, worker::Pace};
+use crate::{
+    engine::Choice,
+    vhost::{PAIRS_MAX, session::Mode},
+    worker::Pace,
+};
 
 /// Where the control socket is if the file does not say.
 pub const SOCKET: &str = "/run/sluicegate/switch.sock";
@@ -69,8 +73,8 @@ pub struct PortConfig {
 /// What is behind a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A guest's adapter.
-    VhostUser(PathBuf, Mode),
+    /// A guest's adapter: its socket, which side of it the switch is, and queue pairs.
+    VhostUser(PathBuf, Mode, u16),
     /// An interface of the kernel.
     Tap(String),
 }
@@ -192,6 +196,7 @@ fn read_port(table: Table<'_>) -> Option<PortConfig> {
         table.require("name", "give the port a name, such as name = \"vm1\"");
     }
     let listen = table.boolean("listen");
+    let queues = table.integer("queues", 1..=PAIRS_MAX as i64);
     let (socket, tap) = (table.text("vhost_user"), table.text("tap"));
     let kind = match (socket, tap) {
         (Some(socket), None) => {
@@ -199,11 +204,15 @@ fn read_port(table: Table<'_>) -> Option<PortConfig> {
                 Some(false) => Mode::Client,
                 _ => Mode::Server,
             };
-            Some(Kind::VhostUser(PathBuf::from(socket), mode))
+            let pairs = queues.unwrap_or(1) as u16;
+            Some(Kind::VhostUser(PathBuf::from(socket), mode, pairs))
         }
         (None, Some(tap)) => {
             if listen.is_some() {
                 table.refuse("listen", "an interface has no socket");
+            }
+            if queues.is_some() {
+                table.refuse("queues", "an interface has one queue here");
             }
             read_interface(&table, tap)
         }
@@ -336,6 +345,7 @@ mod tests {
             name = "vm1"
             vhost_user = "/tmp/vm1.sock"
             listen = false
+            queues = 2
             vlan = 10
             macs = ["52:54:00:00:00:01"]
             addresses = ["10.0.0.1", "2001:db8::/64"]
@@ -363,7 +373,7 @@ mod tests {
         };
         assert_eq!(
             vm.kind,
-            Kind::VhostUser("/tmp/vm1.sock".into(), Mode::Client)
+            Kind::VhostUser("/tmp/vm1.sock".into(), Mode::Client, 2)
         );
         assert_eq!(vm.member, Membership::Access(10));
         assert_eq!(vm.filter.macs, [[0x52, 0x54, 0, 0, 0, 1]]);

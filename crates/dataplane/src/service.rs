@@ -15,7 +15,7 @@ use crate::{
     engine::Engine,
     port::Port,
     tap::Tap,
-    vhost::{device::Device, session::Session},
+    vhost::{Offer, device::Device, session::Session},
     worker::{Handle, Running, Worker},
 };
 
@@ -144,8 +144,15 @@ impl State {
             .map_err(failed)?;
         self.numbers.insert(config.name.clone(), number);
         self.config.ports.push(config.clone());
-        if let Kind::VhostUser(path, mode) = &config.kind {
-            let started = Session::start(path, *mode, number, handle.clone());
+        if let Kind::VhostUser(path, mode, pairs) = &config.kind {
+            let offer = Offer {
+                pairs: *pairs,
+                mac: match config.filter.macs[..] {
+                    [only] => Some(only),
+                    _ => None,
+                },
+            };
+            let started = Session::start(path, *mode, offer, number, handle.clone());
             let session = match started.with_context(|| format!("port {}", config.name)) {
                 Ok(session) => session,
                 Err(error) => {

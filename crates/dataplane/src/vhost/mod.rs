@@ -10,6 +10,7 @@
 //! what the session tells it.
 
 pub mod device;
+pub mod relay;
 pub mod session;
 
 use std::{fs::File, sync::Arc};
@@ -37,10 +38,10 @@ pub mod feature {
     pub const HOST_TSO6: u64 = 1 << 12;
     /// The device takes segments that begin with CWR.
     pub const HOST_ECN: u64 = 1 << 13;
+    /// The device says which address its adapter has.
+    pub const MAC: u64 = 1 << 5;
     /// A frame may take several receive buffers.
     pub const MERGEABLE: u64 = 1 << 15;
-    /// The adapter says whether its link is up.
-    pub const STATUS: u64 = 1 << 16;
     /// Several queue pairs.
     pub const MULTIQUEUE: u64 = 1 << 22;
     /// Chains in tables of their own.
@@ -52,7 +53,7 @@ pub mod feature {
     /// Virtio 1.
     pub const VERSION_1: u64 = 1 << 32;
 
-    /// What the switch offers.
+    /// What the switch offers at every port.
     pub const OFFERED: u64 = CHECKSUM
         | GUEST_CHECKSUM
         | GUEST_TSO4
@@ -62,12 +63,42 @@ pub mod feature {
         | HOST_TSO6
         | HOST_ECN
         | MERGEABLE
-        | STATUS
-        | MULTIQUEUE
         | INDIRECT
         | EVENT_INDEX
         | PROTOCOL
         | VERSION_1;
+}
+
+/// What a port offers beside [`feature::OFFERED`]. A driver that is not told otherwise (UML) gives
+/// up where queue pairs are offered that it cannot choose from, so one is the default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Queue pairs, 1 to [`PAIRS_MAX`].
+    pub pairs: u16,
+    /// The address of the adapter, if the switch knows it.
+    pub mac: Option<[u8; 6]>,
+}
+
+impl Offer {
+    /// Its features.
+    pub fn features(&self) -> u64 {
+        let several = if self.pairs > 1 {
+            feature::MULTIQUEUE
+        } else {
+            0
+        };
+        let mac = if self.mac.is_some() { feature::MAC } else { 0 };
+        feature::OFFERED | several | mac
+    }
+
+    /// The configuration space of the adapter (Virtio 1.2, 5.1.4): address, status, queue pairs.
+    pub fn space(&self) -> [u8; 10] {
+        let mut space = [0; 10];
+        space[..6].copy_from_slice(&self.mac.unwrap_or_default());
+        space[6..8].copy_from_slice(&1u16.to_le_bytes());
+        space[8..].copy_from_slice(&self.pairs.to_le_bytes());
+        space
+    }
 }
 
 /// A ring that a frontend has set up.

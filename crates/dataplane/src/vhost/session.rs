@@ -32,7 +32,7 @@ use vhost::{
     },
 };
 
-use super::{Change, PAIRS_MAX, Setup, feature};
+use super::{Change, Offer, PAIRS_MAX, Setup, feature, relay::relay};
 use crate::{
     memory::{Memory, REGIONS_MAX, Refused, Region},
     ring::Addresses,
@@ -63,7 +63,13 @@ impl Session {
     ///
     /// # Errors
     /// The socket cannot be made, or the thread.
-    pub fn start(path: &Path, mode: Mode, port: u16, handle: Handle) -> anyhow::Result<Self> {
+    pub fn start(
+        path: &Path,
+        mode: Mode,
+        offer: Offer,
+        port: u16,
+        handle: Handle,
+    ) -> anyhow::Result<Self> {
         let session = Self {
             ends: Arc::default(),
             connection: Arc::default(),
@@ -79,7 +85,11 @@ impl Session {
             .spawn(move || {
                 while !ends.load(Ordering::Acquire) {
                     match connect(listener.as_ref(), &path) {
-                        Some(stream) => serve(stream, port, &handle, &connection),
+                        Some(stream) => serve(
+                            stream,
+                            Backend::new(port, offer, handle.clone()),
+                            &connection,
+                        ),
                         None => thread::sleep(RETRY),
                     }
                 }
@@ -127,12 +137,17 @@ fn connect(listener: Option<&Listener>, path: &Path) -> Option<UnixStream> {
 }
 
 /// Answers the messages of one connection until it ends.
-fn serve(stream: UnixStream, port: u16, handle: &Handle, connection: &Mutex<Option<UnixStream>>) {
+fn serve(stream: UnixStream, backend: Backend, connection: &Mutex<Option<UnixStream>>) {
+    let (port, handle) = (backend.port, backend.handle.clone());
     if let (Ok(mut slot), Ok(copy)) = (connection.lock(), stream.try_clone()) {
         *slot = Some(copy);
     }
-    let backend = Arc::new(Mutex::new(Backend::new(port, handle.clone())));
-    let mut requests = BackendReqHandler::from_stream(stream, backend);
+    let Ok((outer, inner)) = UnixStream::pair() else {
+        tracing::warn!(port, "no sockets for a connection");
+        return;
+    };
+    let relay = thread::spawn(move || relay(&stream, &outer));
+    let mut requests = BackendReqHandler::from_stream(inner, Arc::new(Mutex::new(backend)));
     let reason = loop {
         match requests.handle_request() {
             Ok(()) | Err(Error::SocketRetry(_)) => {}
@@ -143,6 +158,9 @@ fn serve(stream: UnixStream, port: u16, handle: &Handle, connection: &Mutex<Opti
             Err(error) => break error.to_string(),
         }
     };
+    drop(requests);
+    // It ends with either of its connections.
+    let _ = relay.join();
     tracing::info!(port, reason, "the frontend has gone");
     handle.change(port, Change::Gone).ok();
     if let Ok(mut slot) = connection.lock() {
@@ -164,11 +182,14 @@ struct Told {
 /// Answers to the frontend.
 struct Backend {
     port: u16,
+    offer: Offer,
     handle: Handle,
     features: u64,
     protocol: VhostUserProtocolFeatures,
     regions: Vec<Arc<Region>>,
     rings: Vec<Told>,
+    /// The channel for requests of the switch; it has none, but the frontend wants it open.
+    channel: Option<vhost::vhost_user::Backend>,
 }
 
 fn fail(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
@@ -192,13 +213,15 @@ fn without_blocking(file: Option<File>) -> Option<File> {
 }
 
 impl Backend {
-    fn new(port: u16, handle: Handle) -> Self {
+    fn new(port: u16, offer: Offer, handle: Handle) -> Self {
         Self {
             port,
+            offer,
             handle,
             features: 0,
             protocol: VhostUserProtocolFeatures::empty(),
             regions: Vec::new(),
+            channel: None,
             rings: (0..2 * PAIRS_MAX).map(|_| Told::default()).collect(),
         }
     }
@@ -292,11 +315,11 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn get_features(&mut self) -> Result<u64> {
-        Ok(feature::OFFERED)
+        Ok(self.offer.features())
     }
 
     fn set_features(&mut self, features: u64) -> Result<()> {
-        if features & !feature::OFFERED != 0 {
+        if features & !self.offer.features() != 0 {
             return Err(fail(format!(
                 "features that were not offered: {features:#x}"
             )));
@@ -388,6 +411,9 @@ impl VhostUserBackendReqHandlerMut for Backend {
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
         Ok(VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::CONFIG
+            // UML has no interrupt for its rings without this channel.
+            | VhostUserProtocolFeatures::BACKEND_REQ
             | VhostUserProtocolFeatures::RESET_DEVICE
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
     }
@@ -398,7 +424,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn get_queue_num(&mut self) -> Result<u64> {
-        Ok(PAIRS_MAX as u64)
+        Ok(u64::from(self.offer.pairs))
     }
 
     fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
@@ -407,16 +433,21 @@ impl VhostUserBackendReqHandlerMut for Backend {
         Ok(())
     }
 
-    fn get_config(&mut self, _: u32, _: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
-        Err(Error::InvalidOperation(
-            "the configuration is the frontend's",
-        ))
+    fn get_config(&mut self, offset: u32, bytes: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        let mut space = self.offer.space().to_vec();
+        // Fields of features that are not offered are zero.
+        space.resize(space.len().max(offset as usize + bytes as usize), 0);
+        Ok(space[offset as usize..][..bytes as usize].to_vec())
     }
 
     fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
         Err(Error::InvalidOperation(
-            "the configuration is the frontend's",
+            "a driver cannot configure this adapter",
         ))
+    }
+
+    fn set_backend_req_fd(&mut self, channel: vhost::vhost_user::Backend) {
+        self.channel = Some(channel);
     }
 
     fn set_gpu_socket(&mut self, _: vhost::vhost_user::GpuBackend) -> Result<()> {

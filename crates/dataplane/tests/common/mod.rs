@@ -45,7 +45,7 @@ const BYTES: u64 = 2 * BUFFERS + 2 * SIZE as u64 * BUFFER;
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The features of a driver of a Linux guest.
-pub const LINUX: u64 = feature::OFFERED & !(feature::MULTIQUEUE | feature::INDIRECT);
+pub const LINUX: u64 = feature::OFFERED & !feature::INDIRECT;
 /// Those of one that leaves no work and takes none.
 pub const PLAIN: u64 = feature::VERSION_1 | feature::MERGEABLE | feature::PROTOCOL;
 
