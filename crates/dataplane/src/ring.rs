@@ -227,7 +227,7 @@ impl Ring {
             );
             let descriptor = Descriptor::parse(&bytes);
             if descriptor.flags & INDIRECT != 0 {
-                let whole = descriptor.len.is_multiple_of(DESCRIPTOR) && descriptor.len > 0;
+                let whole = descriptor.len % DESCRIPTOR == 0 && descriptor.len > 0;
                 if indirect || !whole || descriptor.flags & NEXT != 0 {
                     return Err(Broken("an indirect table is malformed"));
                 }

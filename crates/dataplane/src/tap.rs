@@ -74,7 +74,7 @@ impl Tap {
         // SAFETY: zeroed is a valid value of this C structure.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         for (to, &from) in request.ifr_name.iter_mut().zip(text.as_bytes()) {
-            *to = from.cast_signed() as libc::c_char;
+            *to = from as libc::c_char;
         }
         request.ifr_ifru.ifru_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
         let descriptor = file.as_raw_fd();
