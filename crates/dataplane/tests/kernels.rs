@@ -6,6 +6,7 @@ use std::{
     fs::File,
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
+    path::Path,
     process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, channel},
     thread,
@@ -119,6 +120,66 @@ fn an_unpatched_guest_loses_between_its_adapter_and_its_socket_and_nowhere_else(
     assert!(known, "{addresses:?}");
     // The stream came in segments longer than a frame on a wire.
     assert!(bytes / frames > 2000, "{bytes} bytes in {frames} frames");
+}
+
+/// A machine whose firmware asks for an address over its adapter; gone when dropped.
+struct Qemu(Child);
+
+impl Qemu {
+    fn start(socket: &Path) -> Self {
+        let child = Command::new("qemu-system-x86_64")
+            .args([
+                "-accel",
+                "tcg",
+                "-m",
+                "64",
+                "-nodefaults",
+                "-display",
+                "none",
+            ])
+            .args(["-object", "memory-backend-memfd,id=ram,size=64M,share=on"])
+            .args(["-machine", "q35,memory-backend=ram"])
+            .arg("-chardev")
+            .arg(format!(
+                "socket,id=vm1,path={},reconnect=1",
+                socket.display()
+            ))
+            .args(["-netdev", "vhost-user,id=n1,chardev=vm1"])
+            .args(["-device", "virtio-net-pci,netdev=n1,mac=02:00:00:00:00:07"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self(child.expect("qemu-system-x86_64; scripts/setup.sh test installs it"))
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // fails only when it is dead
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn the_firmware_of_a_virtual_machine_asks_for_an_address() {
+    let bench = Bench::new("", &[("vm", "macs = [\"02:00:00:00:00:07\"]"), ("b", "")]);
+    let mut b = bench.guest("b", PLAIN);
+    // The second machine connects to the port that the first one has left by SIGKILL.
+    for _ in 0..2 {
+        let _vm = Qemu::start(&bench.directory.join("vm.sock"));
+        loop {
+            let frame = b.expect();
+            assert_eq!(frame[6..12], mac(7));
+            // DHCP: IPv4, UDP, from port 68 to port 67 (RFC 2131, 4.1).
+            let is_udp = frame[12..14] == [8, 0] && frame[23] == 17;
+            if is_udp && frame[34..38] == [0, 68, 0, 67] {
+                break;
+            }
+        }
+    }
+    assert_eq!(bench.dropped(), 0);
 }
 
 fn ip(arguments: &str) {

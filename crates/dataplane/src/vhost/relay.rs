@@ -1,8 +1,11 @@
 //! Messages on their way between a frontend and their reader.
 //!
-//! The reader (rust-vmm's `vhost`) refuses a table of memory regions that is longer than its count
-//! says. UML sends such tables, with room for two regions whatever their count. So messages pass
-//! through here, where these tables are cut to their count, and everything else is left alone.
+//! The reader (rust-vmm's `vhost`) refuses two things that frontends do. So messages pass through
+//! here, where these are mended, and everything else is left alone:
+//! - UML's tables of memory regions have room for two regions, whatever their count. They are cut to
+//!   it.
+//! - QEMU enables rings before it sets features. The feature that allows this message is set before
+//!   the first of them.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -23,6 +26,8 @@ use rustix::{
     },
 };
 
+use super::feature;
+
 /// Length of a message's header: request, flags, length of the body (vhost-user, "Header").
 const HEADER: usize = 12;
 
@@ -32,7 +37,11 @@ const BODY_MAX: usize = 0x2000;
 /// Descriptors of one message.
 const DESCRIPTORS_MAX: usize = 32;
 
+const SET_FEATURES: u32 = 2;
 const SET_MEM_TABLE: u32 = 5;
+const SET_VRING_ENABLE: u32 = 18;
+/// The version in a header's flags.
+const VERSION: u32 = 1;
 /// Of a table: count and padding, then each region.
 const TABLE_HEAD: usize = 8;
 const TABLE_REGION: usize = 32;
@@ -54,14 +63,15 @@ impl From<Errno> for Ended {
 
 /// Passes messages on until one side closes its connection; then both are closed.
 pub fn relay(frontend: &UnixStream, reader: &UnixStream) {
-    while pass(frontend, reader).is_ok() {}
+    let mut has_features = false;
+    while pass(frontend, reader, &mut has_features).is_ok() {}
     for stream in [frontend, reader] {
         // The other side may have closed it already.
         let _ = stream.shutdown(Shutdown::Both);
     }
 }
 
-fn pass(frontend: &UnixStream, reader: &UnixStream) -> Result<(), Ended> {
+fn pass(frontend: &UnixStream, reader: &UnixStream, has_features: &mut bool) -> Result<(), Ended> {
     let mut ready = [frontend, reader].map(|stream| PollFd::new(stream, PollFlags::IN));
     match poll(&mut ready, None) {
         Err(Errno::INTR) => return Ok(()),
@@ -71,6 +81,11 @@ fn pass(frontend: &UnixStream, reader: &UnixStream) -> Result<(), Ended> {
     if from_frontend {
         let mut message = read(frontend.as_fd())?;
         cut(&mut message.bytes);
+        let request = word(&message.bytes, 0);
+        if request == SET_VRING_ENABLE && !*has_features {
+            write(reader.as_fd(), &allow_enable())?;
+        }
+        *has_features |= matches!(request, SET_FEATURES | SET_VRING_ENABLE);
         write(reader.as_fd(), &message)?;
     }
     if from_reader {
@@ -143,6 +158,19 @@ fn write(to: BorrowedFd<'_>, message: &Message) -> Result<(), Ended> {
     Ok(())
 }
 
+/// Sets the one feature without which the reader refuses to enable rings.
+fn allow_enable() -> Message {
+    let mut bytes = Vec::with_capacity(HEADER + 8);
+    for word in [SET_FEATURES, VERSION, 8] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes.extend(feature::PROTOCOL.to_le_bytes());
+    Message {
+        bytes,
+        descriptors: Vec::new(),
+    }
+}
+
 /// Cuts a table of memory regions to the length that its count says.
 fn cut(bytes: &mut Vec<u8>) {
     let regions = word(bytes, HEADER) as usize;
@@ -205,6 +233,14 @@ mod tests {
             frontend.read_exact(&mut got).expect("came");
             assert_eq!(got, sent);
         }
+        let enable = message(SET_VRING_ENABLE, &[1; 8]);
+        frontend.write_all(&enable).expect("sent");
+        frontend.write_all(&enable).expect("sent");
+        let mut expected = message(SET_FEATURES, &feature::PROTOCOL.to_le_bytes());
+        expected.extend([&enable[..], &enable].concat());
+        let mut got = vec![0; expected.len()];
+        reader.read_exact(&mut got).expect("came");
+        assert_eq!(got, expected);
         frontend.write_all(&message(1, &[0; BODY_MAX + 1])).ok();
         assert_eq!(reader.read(&mut [0; 9]).expect("closed"), 0);
         relay.join().expect("it ended");

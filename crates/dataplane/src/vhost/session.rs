@@ -409,9 +409,14 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        // QEMU has a configuration space of its own, and warns of another.
+        let space = match self.offer.mac {
+            Some(_) => VhostUserProtocolFeatures::CONFIG,
+            None => VhostUserProtocolFeatures::empty(),
+        };
         Ok(VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
-            | VhostUserProtocolFeatures::CONFIG
+            | space
             // UML has no interrupt for its rings without this channel.
             | VhostUserProtocolFeatures::BACKEND_REQ
             | VhostUserProtocolFeatures::RESET_DEVICE
