@@ -385,6 +385,14 @@ impl Engine {
     }
 
     fn take_burst(&mut self, number: u16) -> usize {
+        if let Some(Some(bay)) = self.bays.get_mut(usize::from(number)) {
+            if let Port::Vhost(device) = &mut bay.port {
+                if let Err(Broken(reason)) = device.prefetch(BURST as u16) {
+                    self.close(number, reason);
+                    return 0;
+                }
+            }
+        }
         for taken in 0..BURST {
             let id = self.frames.take();
             let Some(Some(bay)) = self.bays.get_mut(usize::from(number)) else {

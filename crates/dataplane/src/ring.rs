@@ -195,6 +195,37 @@ impl Ring {
         Ok(self.known())
     }
 
+    /// Starts to fetch the descriptor of the chain that is `ahead` of the next one, if there is one.
+    #[inline]
+    pub fn prefetch_descriptor(&self, memory: &Memory, ahead: u16) {
+        if ahead < self.known() {
+            if let Ok(head) = self.head(memory, ahead) {
+                memory.prefetch(self.descriptor(head));
+            }
+        }
+    }
+
+    /// Starts to fetch the first buffer of that chain, which needs its descriptor.
+    #[inline]
+    pub fn prefetch_buffer(&self, memory: &Memory, ahead: u16) {
+        if ahead >= self.known() {
+            return;
+        }
+        let Ok(head) = self.head(memory, ahead) else {
+            return;
+        };
+        let mut bytes = [0; DESCRIPTOR as usize];
+        memory.read(self.descriptor(head), &mut bytes);
+        let address = Descriptor::parse(&bytes).address;
+        if let Some(piece) = memory.guest(address, 1) {
+            memory.prefetch(piece);
+        }
+    }
+
+    fn descriptor(&self, head: u16) -> Piece {
+        part(self.descriptors, u32::from(head) * DESCRIPTOR, DESCRIPTOR)
+    }
+
     /// Takes so many chains, at most those that are [`Ring::known`].
     #[inline]
     pub fn advance(&mut self, chains: u16) {

@@ -43,6 +43,9 @@ pub struct Pace {
 /// Between two looks at what is done now and then.
 const HOUSEKEEPING_NS: u64 = 100_000_000;
 
+/// Polls between two looks at the clock.
+const POLLS_PER_LOOK: u32 = 16;
+
 /// In the data of an event: an order, and not a port.
 const ORDER: u64 = u64::MAX;
 
@@ -181,24 +184,30 @@ impl Worker {
         if let Some(cpu) = self.pace.cpu {
             pin(cpu);
         }
+        let (mut polls, mut now_ns) = (0u32, 0);
         while !self.ends {
             if self.orders.waiting.load(Ordering::Acquire) {
                 self.obey();
             }
-            let now_ns = self.now_ns();
+            // A look at the clock takes as long as a frame.
+            if polls % POLLS_PER_LOOK == 0 {
+                now_ns = self.now_ns();
+            }
+            polls = polls.wrapping_add(1);
             if self.engine.poll(now_ns) > 0 {
                 self.effort.busy_polls += 1;
                 self.worked_ns = now_ns;
             } else {
                 self.effort.idle_polls += 1;
             }
-            if now_ns - self.kept_ns > HOUSEKEEPING_NS {
+            if now_ns.saturating_sub(self.kept_ns) > HOUSEKEEPING_NS {
                 self.kept_ns = now_ns;
                 self.engine.housekeep();
                 self.end_sessions();
             }
-            if now_ns - self.worked_ns > self.pace.spin_ns {
+            if now_ns.saturating_sub(self.worked_ns) > self.pace.spin_ns {
                 self.sleep();
+                polls = 0;
             }
         }
         self.sessions.clear();

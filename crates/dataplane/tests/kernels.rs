@@ -29,7 +29,9 @@ impl Uml {
     fn start(bench: &Bench, port: &str, role: &str) -> Self {
         let socket = bench.directory.join(format!("{port}.sock"));
         let program = env!("CARGO_BIN_EXE_uml-guest");
-        let mut child = Command::new(KERNEL)
+        // Its kernel has several processes, all of which end with the first one of their namespace.
+        let mut child = Command::new("unshare")
+            .args(["--pid", "--fork", "--kill-child", KERNEL])
             .args(["mem=96M", "rootfstype=hostfs", "rootflags=/", "ro", "quiet"])
             .args([
                 "con=null",
@@ -48,7 +50,7 @@ impl Uml {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .expect("linux.uml; scripts/setup.sh test installs it");
+            .expect("unshare, of util-linux");
         let (said, lines) = channel();
         let output = BufReader::new(child.stdout.take().expect("piped"));
         thread::spawn(move || {

@@ -20,6 +20,9 @@ use crate::{
 /// merge: without `num_buffers`.
 const LEGACY_HEADER: usize = 10;
 
+/// So many receive buffers are fetched into the cache at a time.
+const FETCHED: u16 = 32;
+
 /// The longest frame: a segment of 64 KB with its headers and a tag.
 const FRAME_MAX: u32 = 65_535 + 18;
 const FRAME_MIN: u32 = 14;
@@ -32,6 +35,8 @@ struct Queue {
     at: Addresses,
     kick: Option<File>,
     call: Option<File>,
+    /// Of a receive ring: buffers that the cache has.
+    fetched: u16,
     /// Of a receive ring: what was known of it when a frame did not fit.
     full_at: Option<u16>,
 }
@@ -48,6 +53,8 @@ pub struct Device {
     turn: usize,
     /// The pairs that have both rings.
     pairs: Vec<usize>,
+    /// No ring has this number or a higher one.
+    used: usize,
     heads: Vec<(u16, u32)>,
     pieces: Vec<Piece>,
 }
@@ -61,6 +68,7 @@ impl Default for Device {
             enabled: [false; 2 * PAIRS_MAX],
             turn: 0,
             pairs: Vec::new(),
+            used: 0,
             heads: Vec::new(),
             pieces: Vec::new(),
         }
@@ -158,6 +166,7 @@ impl Device {
             at,
             kick,
             call,
+            fetched: 0,
             full_at: None,
         });
         Ok(())
@@ -181,6 +190,8 @@ impl Device {
         self.pairs = pairs
             .filter(|&pair| works(receive(pair)) && works(transmit(pair)))
             .collect();
+        let last = self.queues.iter().rposition(Option::is_some);
+        self.used = last.map_or(0, |last| last + 1);
         self.turn = 0;
     }
 
@@ -197,6 +208,22 @@ impl Device {
             // Eventfds have 8 bytes, pipes one for each kick. An error means that it is empty.
             let _ = kick.read(&mut [0; 64]);
         }
+    }
+
+    /// Starts to fetch what the guest sends next, so that the frames of a burst do not wait for the
+    /// memory of another CPU one after the other.
+    ///
+    /// # Errors
+    /// A ring that breaks the rules.
+    pub fn prefetch(&mut self, frames: u16) -> Result<(), Broken> {
+        let Some(&pair) = self.pairs.get(self.turn) else {
+            return Ok(());
+        };
+        let Some(queue) = &mut self.queues[transmit(pair)] else {
+            return Ok(());
+        };
+        fetch(&mut queue.ring, &self.memory, frames)?;
+        Ok(())
     }
 
     /// Fills `frame` with the next one that the guest sends.
@@ -270,6 +297,9 @@ impl Device {
         let Some(queue) = &mut self.queues[receive(pair)] else {
             return Ok(Delivery::Down);
         };
+        if queue.fetched == 0 {
+            queue.fetched = fetch(&mut queue.ring, &self.memory, FETCHED)?;
+        }
         let fits = gather(
             &mut queue.ring,
             &self.memory,
@@ -304,6 +334,7 @@ impl Device {
             queue.ring.complete(&self.memory, head, written);
         }
         queue.ring.advance(self.heads.len() as u16);
+        queue.fetched = queue.fetched.saturating_sub(self.heads.len() as u16);
         Ok(Delivery::Done)
     }
 
@@ -331,11 +362,9 @@ impl Device {
     /// Shows the driver what it has received (`sent = false`), or which buffers it may use again
     /// (`sent = true`), and calls it if it wants that.
     pub fn publish(&mut self, sent: bool) {
-        for pair in 0..PAIRS_MAX {
-            let index = if sent { transmit(pair) } else { receive(pair) };
-            let Some(queue) = &mut self.queues[index] else {
-                continue;
-            };
+        let first = if sent { transmit(0) } else { receive(0) };
+        for queue in self.queues[..self.used].iter_mut().skip(first).step_by(2) {
+            let Some(queue) = queue else { continue };
             let wants = queue.ring.publish(&self.memory);
             if let Some(call) = queue.call.as_mut().filter(|_| wants) {
                 // A pipe that is full has a call in it already.
@@ -373,6 +402,18 @@ impl Device {
             queue.ring.want_no_kick(&self.memory);
         }
     }
+}
+
+/// Starts to fetch the next chains and their first buffers, at most so many; how many there are.
+fn fetch(ring: &mut Ring, memory: &Memory, most: u16) -> Result<u16, Broken> {
+    let known = ring.look(memory)?.min(most);
+    for ahead in 0..known {
+        ring.prefetch_descriptor(memory, ahead);
+    }
+    for ahead in 0..known {
+        ring.prefetch_buffer(memory, ahead);
+    }
+    Ok(known)
 }
 
 /// Takes the header before a frame out of the pieces of its chain, which hold more than it.
