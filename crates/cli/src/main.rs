@@ -26,6 +26,7 @@ mod published;
 mod run;
 mod sensitivity;
 mod sweep;
+mod switch;
 mod top;
 mod trace;
 
@@ -61,6 +62,9 @@ enum Command {
     /// Look after the lab world
     #[command(subcommand)]
     Lab(lab::Command),
+    /// Run the userspace switch, or ask one that runs
+    #[command(subcommand)]
+    Switch(switch::Command),
     Agent(agent::Args),
     Flows(flows::Args),
     Top(top::Args),
@@ -93,6 +97,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::run(args),
         Command::Policy(command) => policy::run(command),
         Command::Lab(command) => lab::run(command),
+        Command::Switch(command) => switch::run(command),
         Command::Agent(args) => agent::run(args),
         Command::Flows(args) => flows::run(args),
         Command::Top(args) => top::run(args),

@@ -8,8 +8,11 @@
 //! The vNIC stage runs core's enforcement step on every segment that passes a tenant's virtual NIC,
 //! as the kernel programs do at a tenant's interface ([`Vnics`]). The owner of the packets parses
 //! them into segments and applies the verdicts. [`Switch`] has the stages, the queues between them,
-//! and the senders that wait.
+//! and the senders that wait. [`learning`] says where a frame goes by its addresses, and [`filter`]
+//! which addresses a port may use.
 
+pub mod filter;
+pub mod learning;
 pub mod point;
 pub mod switch;
 pub mod table;

@@ -101,6 +101,10 @@ impl<P> Queue<P> {
         Some((packet, bytes))
     }
 
+    pub(crate) fn first(&self) -> Option<&P> {
+        self.packets.front().map(|(packet, _)| packet)
+    }
+
     /// Length in bytes of the one that is first.
     pub(crate) fn first_bytes(&self) -> Option<u32> {
         self.packets.front().map(|&(_, bytes)| bytes)

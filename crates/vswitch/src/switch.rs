@@ -42,6 +42,11 @@ impl Side {
         }
     }
 
+    /// The vNIC of an entrance of [`Switch::waiting`].
+    pub fn vnic_of(entrance: usize) -> Option<u16> {
+        u16::try_from(entrance.checked_sub(LANES)?).ok()
+    }
+
     /// The priority with which packets of this exit leave the host.
     pub fn lane(self) -> u8 {
         match self {
@@ -455,6 +460,13 @@ impl<P, S: Connection> Switch<P, S> {
         &mut self.entrances[index]
     }
 
+    /// The packet that [`Switch::take`] would return.
+    pub fn first(&self, to: Side) -> Option<&P> {
+        let exit = self.exits.get(to.index())?;
+        let behind = || exit.behind[*exit.turns.front()?].first();
+        exit.queue.first().or_else(behind)
+    }
+
     /// The receiver behind an exit takes its next packet. Packets in the entrances move on.
     pub fn take(&mut self, to: Side) -> Option<P> {
         let bound = self.config.exit(to).bound;
@@ -501,6 +513,14 @@ impl<P, S: Connection> Switch<P, S> {
     pub fn waits(&self) -> bool {
         let mut lanes = self.exits.iter().take(LANES);
         !self.held.is_empty() || lanes.any(|exit| !exit.is_empty())
+    }
+
+    /// By entrance, the packets there that wait for an exit: who waits for whom.
+    pub fn waiting(&self, to: Side) -> impl Iterator<Item = (usize, Load)> {
+        let exit = self.exits.get(to.index());
+        let behind = exit.into_iter().flat_map(|exit| exit.behind.iter());
+        let loads = behind.map(Queue::load).enumerate();
+        loads.filter(|(_, load)| load.packets > 0)
     }
 
     /// The load of an entrance.

@@ -1,0 +1,299 @@
+//! `sluicegate switch`: the userspace switch, and questions to one that runs.
+
+use std::{path::PathBuf, sync::Arc, thread, time::Duration};
+
+use serde_json::Value;
+use sluicegate_config::units::{format_bytes, format_duration};
+use sluicegate_dataplane::{
+    config::{self, Config, Kind},
+    control::{self, Ask},
+    service::Service,
+    vhost::session::Mode,
+};
+
+use crate::{
+    columns::{Align, table},
+    interrupt,
+    log::{self, Format},
+    output::{self, Failure},
+};
+
+/// A switch for the guests of this host, which holds frames back instead of dropping them.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Run a switch until SIGINT or SIGTERM
+    ///
+    /// Guests connect by vhost-user, and go on when the switch reads its file again
+    /// (`sluicegate switch reload`).
+    #[command(after_help = "Example: sluicegate switch run /etc/sluicegate/switch.toml")]
+    Run(Run),
+    /// Say whether a configuration is good, and which ports it has
+    #[command(after_help = "Example: sluicegate switch check /etc/sluicegate/switch.toml")]
+    Check {
+        /// Configuration
+        file: PathBuf,
+    },
+    /// Show the switch as a whole
+    Show(Question),
+    /// Show each port with its counters, and whether its ingress is lossless
+    Ports(Question),
+    /// Show who waits for whom
+    Queues(Question),
+    /// Show drops by port and reason, those of the kernel included
+    Drops(Question),
+    /// Show the addresses that it has learned
+    Addresses(Question),
+    /// Read the configuration again; ports that it does not change are not touched
+    Reload(Question),
+}
+
+/// How to run one.
+#[derive(Debug, clap::Args)]
+pub struct Run {
+    /// Configuration
+    file: PathBuf,
+
+    /// How to write the log
+    #[arg(long, value_enum, default_value_t)]
+    log_format: Format,
+
+    /// Log more
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// Whom to ask, and how to answer.
+#[derive(Debug, clap::Args)]
+pub struct Question {
+    /// The control socket
+    #[arg(long, value_name = "PATH", default_value = config::SOCKET)]
+    socket: PathBuf,
+
+    /// The answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `sluicegate switch …`.
+pub fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Run(args) => serve(args),
+        Command::Check { file } => {
+            let config = Config::read(file)?;
+            output::print(&format!("{}: good\n{}", file.display(), summary(&config)))
+        }
+        Command::Show(question) => answer(question, Ask::Show, show),
+        Command::Ports(question) => answer(question, Ask::Ports, ports),
+        Command::Queues(question) => answer(question, Ask::Queues, queues),
+        Command::Drops(question) => answer(question, Ask::Drops, drops),
+        Command::Addresses(question) => answer(question, Ask::Addresses, addresses),
+        Command::Reload(question) => answer(question, Ask::Reload, reloaded),
+    }
+}
+
+fn serve(args: &Run) -> Result<(), Failure> {
+    log::begin(args.log_format, args.verbose);
+    let file = std::path::absolute(&args.file).map_err(anyhow::Error::from)?;
+    let config = Config::read(&file)?;
+    let socket = config.socket.clone();
+    interrupt::install()?;
+    let service = Arc::new(Service::start(config)?);
+    control::serve(&socket, file, Arc::clone(&service))?;
+    tracing::info!(socket = %socket.display(), "the switch runs");
+    while !interrupt::requested() {
+        thread::sleep(Duration::from_millis(100));
+    }
+    service.end();
+    // The socket may be another's by now only if it was removed by hand.
+    let _ = std::fs::remove_file(&socket);
+    Ok(())
+}
+
+fn summary(config: &Config) -> String {
+    let mut text = match config.choice.lossless {
+        true => "lossless: frames for a full port wait in the rings of their senders\n".to_owned(),
+        false => format!("lossy: {} frames wait for each port\n", config.choice.queue),
+    };
+    for port in &config.ports {
+        let kind = match &port.kind {
+            Kind::VhostUser(path, Mode::Server, _) => format!("vhost-user at {}", path.display()),
+            Kind::VhostUser(path, Mode::Client, _) => {
+                format!("vhost-user, connects to {}", path.display())
+            }
+            Kind::Tap(name) => format!("interface {name}, lossy at ingress"),
+        };
+        text += &format!("port {}: {kind}\n", port.name);
+    }
+    text
+}
+
+fn answer(question: &Question, ask: Ask, text: fn(&Value) -> String) -> Result<(), Failure> {
+    let value = control::ask(&question.socket, ask)?;
+    if question.json {
+        return output::print(&format!("{value:#}\n"));
+    }
+    output::print(&text(&value))
+}
+
+fn count(value: &Value, key: &str) -> String {
+    value[key]
+        .as_u64()
+        .map_or("–".to_owned(), |count| count.to_string())
+}
+
+fn word(value: &Value, key: &str) -> String {
+    value[key].as_str().unwrap_or_default().to_owned()
+}
+
+fn yes(value: &Value, key: &str, yes: &str, no: &str) -> String {
+    let is = value[key].as_bool() == Some(true);
+    if is { yes } else { no }.to_owned()
+}
+
+fn time(value: &Value, key: &str) -> String {
+    let time = value[key].as_u64().map(Duration::from_nanos);
+    time.map_or("–".to_owned(), |time| {
+        let rounded = Duration::from_millis(time.as_millis() as u64);
+        format_duration(if rounded.is_zero() { time } else { rounded })
+    })
+}
+
+fn rows(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn show(value: &Value) -> String {
+    let kind = yes(value, "lossless", "lossless", "lossy");
+    format!(
+        "{kind}, runs for {}\n{} of {} ports are up, {} addresses ({} refused)\n\
+         frames: {} held, {} dropped\npolls: {} with frames, {} without; slept {} times\n",
+        time(value, "uptime_ns"),
+        count(value, "ports_up"),
+        count(value, "ports"),
+        count(value, "addresses"),
+        count(value, "addresses_refused"),
+        count(value, "frames_held"),
+        count(value, "frames_dropped"),
+        count(value, "polls_busy"),
+        count(value, "polls_idle"),
+        count(value, "sleeps"),
+    )
+}
+
+fn ports(value: &Value) -> String {
+    let head = [
+        ("port", Align::Left),
+        ("kind", Align::Left),
+        ("state", Align::Left),
+        ("ingress", Align::Left),
+        ("from it", Align::Right),
+        ("bytes", Align::Right),
+        ("to it", Align::Right),
+        ("bytes", Align::Right),
+        ("dropped", Align::Right),
+    ];
+    let bytes = |port: &Value, key: &str| format_bytes(port[key].as_u64().unwrap_or(0));
+    let row = |port: &Value| {
+        vec![
+            word(port, "name"),
+            word(port, "kind"),
+            match port["closed"].as_str() {
+                Some(reason) => format!("closed: {reason}"),
+                None => yes(port, "up", "up", "down"),
+            },
+            yes(port, "lossless_ingress", "lossless", "lossy"),
+            count(port, "received_frames"),
+            bytes(port, "received_bytes"),
+            count(port, "delivered_frames"),
+            bytes(port, "delivered_bytes"),
+            count(port, "dropped"),
+        ]
+    };
+    let rows: Vec<_> = rows(value).iter().map(row).collect();
+    table(&head, &rows)
+}
+
+fn queues(value: &Value) -> String {
+    if rows(value).is_empty() {
+        return "nobody waits\n".to_owned();
+    }
+    let head = [
+        ("receiver", Align::Left),
+        ("has no room for", Align::Right),
+        ("senders that wait (frames)", Align::Left),
+        ("", Align::Left),
+    ];
+    let row = |queue: &Value| {
+        let senders = rows(&queue["senders"]).iter();
+        let senders: Vec<_> = senders
+            .map(|sender| format!("{} ({})", word(sender, "port"), count(sender, "frames")))
+            .collect();
+        vec![
+            word(queue, "receiver"),
+            time(queue, "waits_ns"),
+            senders.join(", "),
+            yes(queue, "in_circle", "they wait in a circle", ""),
+        ]
+    };
+    let rows: Vec<_> = rows(value).iter().map(row).collect();
+    table(&head, &rows)
+}
+
+fn drops(value: &Value) -> String {
+    let mut text = String::new();
+    for port in rows(value) {
+        let reasons = port["drops"].as_object().into_iter().flatten();
+        let some: Vec<_> = reasons
+            .filter(|(_, count)| count.as_u64() != Some(0))
+            .map(|(reason, count)| format!("{reason} {count}"))
+            .collect();
+        let some = if some.is_empty() {
+            "none".to_owned()
+        } else {
+            some.join(", ")
+        };
+        text += &format!("{}: {some}\n", word(port, "name"));
+    }
+    text
+}
+
+fn addresses(value: &Value) -> String {
+    let head = [
+        ("vlan", Align::Right),
+        ("address", Align::Left),
+        ("port", Align::Left),
+        ("seen", Align::Right),
+    ];
+    let row = |entry: &Value| {
+        vec![
+            count(entry, "vlan"),
+            word(entry, "address"),
+            word(entry, "port"),
+            format!("{} ago", time(entry, "age_ns")),
+        ]
+    };
+    let rows: Vec<_> = rows(value).iter().map(row).collect();
+    table(&head, &rows)
+}
+
+fn reloaded(value: &Value) -> String {
+    let names = |key: &str| {
+        let names = rows(&value[key]).iter().filter_map(Value::as_str);
+        let names: Vec<_> = names.collect();
+        if names.is_empty() {
+            "none".to_owned()
+        } else {
+            names.join(", ")
+        }
+    };
+    let restart = match value["needs_restart"].as_bool() {
+        Some(true) => "[switch] has changed: that needs a restart\n",
+        _ => "",
+    };
+    format!(
+        "added: {}; removed: {}; changed: {}\n{restart}",
+        names("added"),
+        names("removed"),
+        names("changed")
+    )
+}

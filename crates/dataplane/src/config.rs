@@ -1,0 +1,427 @@
+//! The configuration of a switch: one TOML file.
+//!
+//! ```toml
+//! [switch]
+//! lossless = true
+//!
+//! [[port]]
+//! name = "vm1"
+//! vhost_user = "/run/sluicegate/vm1.sock"
+//! macs = ["52:54:00:00:00:01"]
+//!
+//! [[port]]
+//! name = "lan"
+//! tap = "sg0"
+//! ```
+
+use std::{
+    collections::HashSet,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use sluicegate_config::{
+    Problems, document,
+    problem::{Complaint, Sink},
+    table::{Item, Table},
+    units::parse_duration,
+};
+use sluicegate_vswitch::{
+    filter::Filter,
+    learning::{LearningLimits, Mac, Membership, VLANS},
+};
+
+use crate::{
+    engine::Choice,
+    vhost::{PAIRS_MAX, session::Mode},
+    worker::Pace,
+};
+
+/// Where the control socket is if the file does not say.
+pub const SOCKET: &str = "/run/sluicegate/switch.sock";
+
+/// Ports of a switch.
+pub const PORTS_MAX: usize = 256;
+
+/// A switch, as its file describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The control socket.
+    pub socket: PathBuf,
+    /// What holds for all ports.
+    pub choice: Choice,
+    /// How its thread waits.
+    pub pace: Pace,
+    /// Its ports, with different names.
+    pub ports: Vec<PortConfig>,
+}
+
+/// A port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Its name.
+    pub name: String,
+    /// What is behind it.
+    pub kind: Kind,
+    /// Its VLANs.
+    pub member: Membership,
+    /// The addresses that it may use.
+    pub filter: Filter,
+}
+
+/// What is behind a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A guest's adapter: its socket, which side of it the switch is, and queue pairs.
+    VhostUser(PathBuf, Mode, u16),
+    /// An interface of the kernel.
+    Tap(String),
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Every error in the file, or why it cannot be read.
+    pub fn read(path: &Path) -> Result<Self, Problems> {
+        Self::from_node(&document::read(path)?)
+    }
+
+    /// Reads a text; `file` is its name in messages.
+    ///
+    /// # Errors
+    /// Every error in the text.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
+        Self::from_node(&document::parse(file, text)?)
+    }
+
+    fn from_node(node: &document::Node) -> Result<Self, Problems> {
+        let sink = Sink::default();
+        let config = Self::from_table(Table::root(node, &sink));
+        sink.finish(config)
+    }
+
+    fn from_table(root: Table<'_>) -> Self {
+        let mut config = Self {
+            socket: PathBuf::from(SOCKET),
+            choice: Choice::default(),
+            pace: Pace::default(),
+            ports: Vec::new(),
+        };
+        if let Some(table) = root.table("switch") {
+            config.read_switch(table);
+        }
+        let mut names = HashSet::new();
+        let mut places = HashSet::new();
+        for table in root.tables("port") {
+            let item = table.item().clone();
+            let Some(port) = read_port(table) else {
+                continue;
+            };
+            if !names.insert(port.name.clone()) {
+                let reason = format!("two ports are called '{}'", port.name);
+                item.complain(reason, "give each port a name of its own");
+            }
+            if !places.insert(format!("{:?}", port.kind)) {
+                let reason = format!("'{}' is where another port is", port.name);
+                item.complain(reason, "give each port a socket or an interface of its own");
+            }
+            config.ports.push(port);
+        }
+        if config.ports.len() > PORTS_MAX {
+            let reason = format!("a switch has at most {PORTS_MAX} ports");
+            root.item().complain(reason, "use two switches");
+        }
+        root.close();
+        config
+    }
+
+    fn read_switch(&mut self, table: Table<'_>) {
+        if let Some(socket) = table.text("socket") {
+            self.socket = PathBuf::from(socket);
+        }
+        let choice = &mut self.choice;
+        choice.lossless = table.boolean("lossless").unwrap_or(choice.lossless);
+        if choice.lossless {
+            if table.get("queue").is_some() {
+                table.refuse(
+                    "queue",
+                    "frames wait in the rings of their senders where lossless = true",
+                );
+            }
+        } else if let Some(queue) = table.integer("queue", 0..=65_536) {
+            choice.queue = queue as usize;
+        }
+        let nanoseconds = |key| {
+            let duration: Option<Duration> = table.parse(key, parse_duration);
+            duration.map(|duration| duration.as_nanos().min(u64::MAX.into()) as u64)
+        };
+        choice.stall_limit_ns = nanoseconds("stall_limit").or(choice.stall_limit_ns);
+        let limits = &mut choice.learning;
+        limits.ageing_ns = nanoseconds("ageing").unwrap_or(limits.ageing_ns);
+        if let Some(count) = table.integer("addresses_per_port", 1..=1_048_576) {
+            limits.per_port = count as u32;
+        }
+        self.pace.spin_ns = nanoseconds("spin").unwrap_or(self.pace.spin_ns);
+        let cpu = table.integer("cpu", 0..=1023);
+        self.pace.cpu = cpu.map(|cpu| cpu as u32);
+        table.close();
+    }
+}
+
+impl Default for Choice {
+    fn default() -> Self {
+        Self {
+            lossless: true,
+            queue: 1024,
+            stall_limit_ns: None,
+            learning: LearningLimits::default(),
+        }
+    }
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            spin_ns: 50_000,
+            cpu: None,
+        }
+    }
+}
+
+fn read_port(table: Table<'_>) -> Option<PortConfig> {
+    let name = table.text("name").map(str::to_owned);
+    if name.is_none() {
+        table.require("name", "give the port a name, such as name = \"vm1\"");
+    }
+    let listen = table.boolean("listen");
+    let queues = table.integer("queues", 1..=PAIRS_MAX as i64);
+    let (socket, tap) = (table.text("vhost_user"), table.text("tap"));
+    let kind = match (socket, tap) {
+        (Some(socket), None) => {
+            let mode = match listen {
+                Some(false) => Mode::Client,
+                _ => Mode::Server,
+            };
+            let pairs = queues.unwrap_or(1) as u16;
+            Some(Kind::VhostUser(PathBuf::from(socket), mode, pairs))
+        }
+        (None, Some(tap)) => {
+            if listen.is_some() {
+                table.refuse("listen", "an interface has no socket");
+            }
+            if queues.is_some() {
+                table.refuse("queues", "an interface has one queue here");
+            }
+            read_interface(&table, tap)
+        }
+        _ => {
+            table.item().complain(
+                "a port is one thing",
+                "write either vhost_user = \"SOCKET\" or tap = \"INTERFACE\"",
+            );
+            None
+        }
+    };
+    let member = read_member(&table);
+    let filter = Filter {
+        macs: list(&table, "macs", parse_mac),
+        prefixes: list(&table, "addresses", parse_prefix),
+    };
+    table.close();
+    Some(PortConfig {
+        name: name?,
+        kind: kind?,
+        member,
+        filter,
+    })
+}
+
+fn read_interface(table: &Table<'_>, name: &str) -> Option<Kind> {
+    if name.is_empty() || name.len() > 15 || name.contains(['/', ' ']) {
+        let item = table.get("tap")?;
+        let reason = format!("no interface can be called '{name}'");
+        item.complain(reason, "names have 1 to 15 bytes, without / and spaces");
+        return None;
+    }
+    Some(Kind::Tap(name.to_owned()))
+}
+
+fn read_member(table: &Table<'_>) -> Membership {
+    let number = |item: &Item<'_>| {
+        let number = item.integer(1..=i64::from(VLANS) - 1)?;
+        u16::try_from(number).ok()
+    };
+    let access = table.get("vlan").and_then(|item| number(&item));
+    let native = table.get("native_vlan").and_then(|item| number(&item));
+    let Some(trunk) = table.get("trunk") else {
+        if native.is_some() {
+            table.refuse(
+                "native_vlan",
+                "only a trunk has one: write trunk = [10, 20]",
+            );
+        }
+        return Membership::Access(access.unwrap_or(0));
+    };
+    if access.is_some() {
+        table.refuse(
+            "vlan",
+            "a port with a trunk has vlans in it, or native_vlan",
+        );
+    }
+    let list = trunk.list().unwrap_or_default();
+    let mut tagged: Vec<_> = list.iter().filter_map(number).collect();
+    tagged.sort_unstable();
+    tagged.dedup();
+    Membership::Trunk { tagged, native }
+}
+
+fn list<T>(
+    table: &Table<'_>,
+    key: &'static str,
+    parse: impl Fn(&str) -> Result<T, Complaint>,
+) -> Vec<T> {
+    let items = table.get(key).and_then(|item| item.list());
+    let items = items.unwrap_or_default();
+    items.iter().filter_map(|item| item.parse(&parse)).collect()
+}
+
+fn parse_mac(text: &str) -> Result<Mac, Complaint> {
+    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
+    let bytes: Vec<_> = bytes.filter_map(Result::ok).collect();
+    let advice = "write six bytes, such as \"52:54:00:12:34:56\"";
+    let mac: Mac = bytes
+        .try_into()
+        .map_err(|_| Complaint::new(format!("'{text}' is no Ethernet address"), advice))?;
+    if text.len() != 17 || mac[0] & 1 != 0 {
+        let reason = format!("'{text}' is not the address of one adapter");
+        return Err(Complaint::new(reason, advice));
+    }
+    Ok(mac)
+}
+
+fn parse_prefix(text: &str) -> Result<(IpAddr, u8), Complaint> {
+    let complaint = || {
+        let advice = "write an address or a prefix, such as \"10.0.0.1\" or \"2001:db8::/64\"";
+        Complaint::new(format!("'{text}' is no prefix"), advice)
+    };
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().map_err(|_| complaint())?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let bits: u8 = bits.map_or(Ok(most), str::parse).map_err(|_| complaint())?;
+    if bits > most {
+        return Err(complaint());
+    }
+    Ok((address, bits))
+}
+
+/// An Ethernet address as people write it.
+pub fn show_mac(mac: Mac) -> String {
+    let bytes: Vec<_> = mac.iter().map(|byte| format!("{byte:02x}")).collect();
+    bytes.join(":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_file_is_read() {
+        let text = r#"
+            [switch]
+            socket = "/tmp/s.sock"
+            lossless = false
+            queue = 64
+            stall_limit = "2s"
+            spin = "10us"
+            cpu = 1
+            ageing = "60s"
+            addresses_per_port = 10
+            [[port]]
+            name = "vm1"
+            vhost_user = "/tmp/vm1.sock"
+            listen = false
+            queues = 2
+            vlan = 10
+            macs = ["52:54:00:00:00:01"]
+            addresses = ["10.0.0.1", "2001:db8::/64"]
+            [[port]]
+            name = "up"
+            tap = "sg0"
+            trunk = [20, 10]
+            native_vlan = 1
+        "#;
+        let config = Config::parse("switch.toml", text).expect("a good file");
+        assert_eq!(config.socket, Path::new("/tmp/s.sock"));
+        assert!(!config.choice.lossless);
+        assert_eq!(config.choice.queue, 64);
+        assert_eq!(config.choice.stall_limit_ns, Some(2_000_000_000));
+        assert_eq!(config.choice.learning.ageing_ns, 60_000_000_000);
+        assert_eq!(
+            config.pace,
+            Pace {
+                spin_ns: 10_000,
+                cpu: Some(1)
+            }
+        );
+        let [vm, up] = &config.ports[..] else {
+            panic!("two ports")
+        };
+        assert_eq!(
+            vm.kind,
+            Kind::VhostUser("/tmp/vm1.sock".into(), Mode::Client, 2)
+        );
+        assert_eq!(vm.member, Membership::Access(10));
+        assert_eq!(vm.filter.macs, [[0x52, 0x54, 0, 0, 0, 1]]);
+        assert_eq!(vm.filter.prefixes[1].1, 64);
+        assert_eq!(up.kind, Kind::Tap("sg0".to_owned()));
+        let tagged = vec![10, 20];
+        assert_eq!(
+            up.member,
+            Membership::Trunk {
+                tagged,
+                native: Some(1)
+            }
+        );
+    }
+
+    #[test]
+    fn each_error_has_its_line_and_advice() {
+        let text = r#"[switch]
+lossles = true
+queue = 3
+[[port]]
+name = "vm1"
+[[port]]
+name = "vm1"
+tap = "a name with spaces"
+[[port]]
+name = "vm2"
+tap = "sg0"
+listen = true
+vlan = 5000
+macs = ["01:00:00:00:00:01", "52:54:00:00:01"]
+addresses = ["10.0.0.0/40"]
+"#;
+        let problems = Config::parse("switch.toml", text).expect_err("a bad file");
+        let text = problems.to_string();
+        for expected in [
+            "switch.toml:2:1: switch.lossles",
+            "lossless",
+            "switch.toml:3",
+            "a port is one thing",
+            "no interface can be called",
+            "an interface has no socket",
+            "port[2].vlan",
+            "not the address of one adapter",
+            "'52:54:00:00:01' is no Ethernet address",
+            "'10.0.0.0/40' is no prefix",
+        ] {
+            assert!(text.contains(expected), "{expected} in:\n{text}");
+        }
+    }
+}

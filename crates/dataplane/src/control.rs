@@ -1,0 +1,252 @@
+//! The control socket: a line of JSON asks, a line of JSON answers.
+//!
+//! `{"ask": "show"}` and `"ports"`, `"queues"`, `"drops"`, `"addresses"`, `"reload"`. An answer is
+//! `{"ok": …}` or `{"error": "…"}`. Whoever may open the socket may ask; it is the owner's alone.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::{
+        fs::PermissionsExt,
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, anyhow, bail};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{
+    config::show_mac,
+    count::Drop,
+    engine::{Bay, Engine},
+    port::Port,
+    service::{Service, reload_file},
+    worker::Worker,
+};
+
+/// The longest question in bytes.
+const ASK_MAX: u64 = 4096;
+
+/// A question that takes longer is given up.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ask {
+    /// The switch as a whole.
+    Show,
+    /// Each port with its counters.
+    Ports,
+    /// Who waits for whom.
+    Queues,
+    /// Drops by port and reason, the kernel's included.
+    Drops,
+    /// Addresses and where they are.
+    Addresses,
+    /// Read the file again.
+    Reload,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Request {
+    ask: Ask,
+}
+
+/// Answers at a socket in a thread of its own, while the process lives.
+///
+/// # Errors
+/// The socket cannot be made, or another switch answers there.
+pub fn serve(socket: &Path, file: PathBuf, service: Arc<Service>) -> anyhow::Result<()> {
+    if UnixStream::connect(socket).is_ok() {
+        bail!(
+            "another switch answers at {}; give this one another socket",
+            socket.display()
+        );
+    }
+    if let Some(directory) = socket.parent() {
+        fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+    }
+    // What is left of a switch that ended.
+    let _ = fs::remove_file(socket);
+    let listener = UnixListener::bind(socket)
+        .with_context(|| format!("cannot listen at {}", socket.display()))?;
+    fs::set_permissions(socket, fs::Permissions::from_mode(0o600))?;
+    thread::Builder::new()
+        .name("control".to_owned())
+        .spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if let Err(error) = answer(stream, &file, &service) {
+                    tracing::debug!(%error, "a question was not answered");
+                }
+            }
+        })?;
+    Ok(())
+}
+
+fn answer(stream: UnixStream, file: &Path, service: &Service) -> anyhow::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new(stream.try_clone()?.take(ASK_MAX)).read_line(&mut line)?;
+    let result = serde_json::from_str::<Request>(&line)
+        .map_err(|error| anyhow!("no question that is known: {error}"))
+        .and_then(|request| respond(request.ask, file, service));
+    let value = match result {
+        Ok(value) => json!({ "ok": value }),
+        Err(error) => json!({ "error": format!("{error:#}") }),
+    };
+    writeln!(&stream, "{value}")?;
+    Ok(())
+}
+
+fn respond(ask: Ask, file: &Path, service: &Service) -> anyhow::Result<Value> {
+    let order = match ask {
+        Ask::Reload => return Ok(serde_json::to_value(reload_file(service, file)?)?),
+        Ask::Show => show,
+        Ask::Ports => |worker: &mut Worker| each(&worker.engine, port),
+        Ask::Drops => |worker: &mut Worker| each(&worker.engine, drops),
+        Ask::Queues => queues,
+        Ask::Addresses => addresses,
+    };
+    service
+        .handle()
+        .call(order)
+        .map_err(|reason| anyhow!(reason))
+}
+
+fn each(engine: &Engine, of: impl Fn(&Bay) -> Value) -> Value {
+    engine.bays().map(|(_, bay)| of(bay)).collect()
+}
+
+fn show(worker: &mut Worker) -> Value {
+    let (mut up, mut dropped) = (0, 0);
+    for (_, bay) in worker.engine.bays() {
+        up += usize::from(bay.port.is_up());
+        dropped += bay.counters.dropped();
+    }
+    let choice = worker.engine.choice();
+    json!({
+        "lossless": choice.lossless,
+        "ports": worker.engine.bays().count(),
+        "ports_up": up,
+        "addresses": worker.engine.learning().addresses().count(),
+        "addresses_refused": worker.engine.learning().refused(),
+        "frames_held": worker.engine.held(),
+        "frames_dropped": dropped,
+        "uptime_ns": worker.now_ns(),
+        "sleeps": worker.effort.sleeps,
+        "polls_busy": worker.effort.busy_polls,
+        "polls_idle": worker.effort.idle_polls,
+    })
+}
+
+fn kind(port: &Port) -> (&'static str, bool) {
+    match port {
+        Port::Vhost(_) => ("vhost-user", true),
+        Port::Tap(_) => ("tap", false),
+    }
+}
+
+fn port(bay: &Bay) -> Value {
+    let (kind, is_lossless) = kind(&bay.port);
+    json!({
+        "name": bay.name,
+        "kind": kind,
+        "up": bay.port.is_up(),
+        "lossless_ingress": is_lossless,
+        "takes": bay.port.takes(),
+        "received_frames": bay.counters.received_frames,
+        "received_bytes": bay.counters.received_bytes,
+        "delivered_frames": bay.counters.delivered_frames,
+        "delivered_bytes": bay.counters.delivered_bytes,
+        "dropped": bay.counters.dropped(),
+        "closed": bay.closed,
+    })
+}
+
+fn drops(bay: &Bay) -> Value {
+    let reasons = Drop::NAMES.iter().zip(bay.counters.drops);
+    let mut value: serde_json::Map<String, Value> = reasons
+        .map(|(&name, count)| (name.to_owned(), count.into()))
+        .collect();
+    if let Port::Tap(tap) = &bay.port {
+        value.insert("kernel".to_owned(), tap.kernel_drops().into());
+    }
+    json!({ "name": bay.name, "drops": value })
+}
+
+fn queues(worker: &mut Worker) -> Value {
+    let (now_ns, engine) = (worker.now_ns(), &worker.engine);
+    let name = |number: u16| {
+        let found = engine.bays().find(|&(port, _)| port == number);
+        found.map_or_else(String::new, |(_, bay)| bay.name.clone())
+    };
+    let circles = engine.circles();
+    let each = engine.bays().filter_map(|(number, bay)| {
+        let (waiting, since_ns) = engine.waiting(number);
+        since_ns.map(|since_ns| {
+            let from: Vec<_> = waiting
+                .iter()
+                .map(|&(from, frames)| json!({ "port": name(from), "frames": frames }))
+                .collect();
+            json!({
+                "receiver": bay.name,
+                "waits_ns": now_ns.saturating_sub(since_ns),
+                "senders": from,
+                "in_circle": circles.contains(&number),
+            })
+        })
+    });
+    each.collect()
+}
+
+fn addresses(worker: &mut Worker) -> Value {
+    let (now_ns, engine) = (worker.now_ns(), &worker.engine);
+    let names: Vec<_> = engine
+        .bays()
+        .map(|(n, bay)| (n, bay.name.clone()))
+        .collect();
+    let mut all: Vec<_> = engine.learning().addresses().collect();
+    all.sort_unstable();
+    let each = all.into_iter().map(|(vlan, mac, port, seen_ns)| {
+        let name = names.iter().find(|&&(number, _)| number == port);
+        json!({
+            "vlan": vlan,
+            "address": show_mac(mac),
+            "port": name.map(|(_, name)| name),
+            "age_ns": now_ns.saturating_sub(seen_ns),
+        })
+    });
+    each.collect()
+}
+
+/// Asks a running switch.
+///
+/// # Errors
+/// No switch answers there, or it refuses.
+pub fn ask(socket: &Path, ask: Ask) -> anyhow::Result<Value> {
+    let stream = UnixStream::connect(socket).with_context(|| {
+        format!(
+            "no switch answers at {}; start one with `sluicegate switch run FILE`, or name its socket",
+            socket.display()
+        )
+    })?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    writeln!(&stream, "{}", serde_json::to_string(&Request { ask })?)?;
+    let mut line = String::new();
+    BufReader::new(&stream).read_line(&mut line)?;
+    let mut answer: Value = serde_json::from_str(&line).context("the switch answered nonsense")?;
+    match answer.get_mut("ok") {
+        Some(value) => Ok(value.take()),
+        None => Err(anyhow!(
+            "{}",
+            answer["error"].as_str().unwrap_or("no reason given")
+        )),
+    }
+}

@@ -1,0 +1,80 @@
+//! Counters of a port.
+
+use serde::Serialize;
+
+/// Why a frame was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drop {
+    /// The exit was full, in a switch that drops.
+    Full,
+    /// The receiver took nothing for longer than the operator allows.
+    Stalled,
+    /// Nobody receives at the exit.
+    NoReceiver,
+    /// The receiver has no buffer for a frame of this length.
+    TooLong,
+    /// The kernel refused to take it.
+    Refused,
+    /// The sender's port may not use this VLAN, or the exit's.
+    Vlan,
+    /// The sender used an address that is not its own.
+    Forged,
+    /// The destination is behind the port that the frame came by.
+    Back,
+    /// No frame, or one whose header lies.
+    Malformed,
+}
+
+impl Drop {
+    /// Names, in their order.
+    pub const NAMES: [&str; 9] = [
+        "full",
+        "stalled",
+        "no_receiver",
+        "too_long",
+        "refused",
+        "vlan",
+        "forged",
+        "back",
+        "malformed",
+    ];
+}
+
+/// What passed a port, and what did not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Frames that came by this port.
+    pub received_frames: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Frames that were delivered to it.
+    pub delivered_frames: u64,
+    /// Their bytes.
+    pub delivered_bytes: u64,
+    /// Frames dropped here, in the order of [`Drop::NAMES`]: `full`, `stalled`, `no_receiver`,
+    /// `too_long` and `refused` on their way to the port, the others on their way from it.
+    pub drops: [u64; Drop::NAMES.len()],
+}
+
+impl Counters {
+    #[inline]
+    pub(crate) fn received(&mut self, bytes: u32) {
+        self.received_frames += 1;
+        self.received_bytes += u64::from(bytes);
+    }
+
+    #[inline]
+    pub(crate) fn delivered(&mut self, bytes: u32) {
+        self.delivered_frames += 1;
+        self.delivered_bytes += u64::from(bytes);
+    }
+
+    pub(crate) fn drop(&mut self, reason: Drop) {
+        self.drops[reason as usize] += 1;
+    }
+
+    /// Frames dropped here for any reason.
+    pub fn dropped(&self) -> u64 {
+        self.drops.iter().sum()
+    }
+}

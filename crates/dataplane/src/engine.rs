@@ -1,0 +1,679 @@
+//! The switch of one thread: its ports around the sans-I/O switch.
+//!
+//! ```text
+//!  port ─take─▶ frame ─filter, VLAN, address─▶ Switch::offer ─┬─ through ──▶ deliver
+//!                                                             ├─ taken: waits in its sender's ring
+//!                                                             └─ dropped, where drops are allowed
+//!  a receiver has buffers again ─▶ Switch::take ──────────────────────────▶ deliver
+//! ```
+//!
+//! It reads no clock and never sleeps: [`Engine::poll`] does what can be done now.
+
+use std::{mem, sync::Arc};
+
+use sluicegate_vswitch::{
+    Bound, Config, Handover, Point, Side, Switch, WhenFull,
+    filter::Filter,
+    learning::{Learning, LearningLimits, Mac, Membership, Route, Tagging},
+};
+
+use crate::{
+    count::{Counters, Drop},
+    frame::{Frame, FrameId, START, Store},
+    memory::Memory,
+    offload::{self, Work},
+    port::{Delivery, Intake, Outgoing, Port},
+    ring::Broken,
+    vhost::Change,
+};
+
+/// Frames that a port may send before the next one has its turn.
+const BURST: usize = 32;
+
+/// What the operator chose for the whole switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Frames for a full exit wait in the ring of their sender; else they are dropped.
+    pub lossless: bool,
+    /// Frames that wait in front of each exit of a switch that drops.
+    pub queue: usize,
+    /// A receiver that takes nothing for so long loses the frames that wait for it. `None`: they
+    /// wait as long as it takes.
+    pub stall_limit_ns: Option<u64>,
+    /// Bounds of the table of addresses.
+    pub learning: LearningLimits,
+}
+
+/// A port with what the operator said of it.
+#[derive(Debug)]
+pub struct Bay {
+    /// Its name.
+    pub name: String,
+    /// Its rings, or its interface.
+    pub port: Port,
+    /// The addresses that it may use.
+    pub filter: Filter,
+    /// What passed and what did not.
+    pub counters: Counters,
+    /// Why it was closed: what its guest did.
+    pub closed: Option<String>,
+    /// Since when its receiver has no room, ns.
+    blocked_ns: Option<u64>,
+}
+
+/// The switch of a thread.
+pub struct Engine {
+    bays: Vec<Option<Bay>>,
+    /// By port, the memory of its guest.
+    memories: Vec<Arc<Memory>>,
+    frames: Store,
+    switch: Switch<FrameId, u32>,
+    learning: Learning,
+    choice: Choice,
+    now_ns: u64,
+    flood: Vec<u16>,
+}
+
+fn side(port: u16) -> Side {
+    Side::Vnic(port)
+}
+
+/// The places of the switch. A ring of a guest bounds what waits in it, so the entrances need no
+/// bound of their own.
+fn places(choice: &Choice) -> Config {
+    let entrance = Bound {
+        packets: usize::MAX,
+        bytes: u64::MAX,
+    };
+    let waiting = if choice.lossless { 0 } else { choice.queue };
+    let exit = Point {
+        bound: Bound {
+            packets: waiting,
+            bytes: u64::MAX,
+        },
+        when_full: if choice.lossless {
+            WhenFull::HoldBack
+        } else {
+            WhenFull::Drop
+        },
+    };
+    let entrance = Point {
+        bound: entrance,
+        when_full: exit.when_full,
+    };
+    Config {
+        transmit: entrance,
+        uplink: exit,
+        arrival: entrance,
+        receive: exit,
+    }
+}
+
+/// Of the start of a frame: destination, source, tag, and where its type is.
+fn addresses(start: &[u8]) -> (Mac, Mac, Option<u16>, usize) {
+    let mac = |at: usize| {
+        let mut mac = [0; 6];
+        mac.copy_from_slice(&start[at..at + 6]);
+        mac
+    };
+    let is_tagged = start.len() >= 18 && start[12..14] == [0x81, 0];
+    let tag = is_tagged.then(|| u16::from_be_bytes([start[14], start[15]]));
+    (mac(0), mac(6), tag, if is_tagged { 16 } else { 12 })
+}
+
+impl Engine {
+    /// A switch without ports. `hash_key` is a secret.
+    pub fn new(choice: Choice, hash_key: [u64; 2]) -> Self {
+        Self {
+            bays: Vec::new(),
+            memories: Vec::new(),
+            frames: Store::default(),
+            switch: Switch::new(0, places(&choice), None),
+            learning: Learning::new(choice.learning, hash_key),
+            choice,
+            now_ns: 0,
+            flood: Vec::new(),
+        }
+    }
+
+    /// Adds a port under a number that is free.
+    pub fn add(
+        &mut self,
+        number: u16,
+        name: String,
+        port: Port,
+        member: Membership,
+        filter: Filter,
+    ) {
+        let index = usize::from(number);
+        if self.bays.len() <= index {
+            self.bays.resize_with(index + 1, || None);
+            self.memories.resize_with(index + 1, Arc::default);
+        }
+        self.bays[index] = Some(Bay {
+            name,
+            port,
+            filter,
+            counters: Counters::default(),
+            closed: None,
+            blocked_ns: None,
+        });
+        self.learning.set_port(number, Some(member));
+    }
+
+    /// Changes what the operator says of a port.
+    pub fn change(&mut self, number: u16, member: Membership, filter: Filter) {
+        self.learning.set_port(number, Some(member));
+        if let Some(bay) = self.bay_mut(number) {
+            bay.filter = filter;
+        }
+    }
+
+    /// Removes a port. What it has sent is delivered, what waits for it is dropped.
+    pub fn remove(&mut self, number: u16) {
+        self.detach(number);
+        self.discard(number, Drop::NoReceiver);
+        self.learning.set_port(number, None);
+        self.bays[usize::from(number)] = None;
+    }
+
+    /// The ports, with their numbers.
+    pub fn bays(&self) -> impl Iterator<Item = (u16, &Bay)> {
+        let bays = self.bays.iter().enumerate();
+        bays.filter_map(|(number, bay)| Some((number as u16, bay.as_ref()?)))
+    }
+
+    /// A port.
+    pub fn bay_mut(&mut self, number: u16) -> Option<&mut Bay> {
+        self.bays.get_mut(usize::from(number))?.as_mut()
+    }
+
+    /// The addresses.
+    pub fn learning(&self) -> &Learning {
+        &self.learning
+    }
+
+    /// Frames that the switch holds.
+    pub fn held(&self) -> usize {
+        self.frames.used()
+    }
+
+    /// What the operator chose.
+    pub fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
+    /// Ports that wait for each other in a circle: each has no room for a frame of the one before,
+    /// and its own frames wait for the next.
+    pub fn circles(&self) -> Vec<u16> {
+        let ports: Vec<u16> = self.bays().map(|(number, _)| number).collect();
+        let waits = |from: u16, to: u16| {
+            let (waiting, since_ns) = self.waiting(to);
+            since_ns.is_some() && waiting.iter().any(|&(port, _)| port == from)
+        };
+        let next = |from: u16| ports.iter().copied().filter(move |&to| waits(from, to));
+        let returns = |&start: &u16| {
+            let mut seen = vec![start];
+            let mut open: Vec<u16> = next(start).collect();
+            while let Some(port) = open.pop() {
+                if port == start {
+                    return true;
+                }
+                if !seen.contains(&port) {
+                    seen.push(port);
+                    open.extend(next(port));
+                }
+            }
+            false
+        };
+        ports.iter().copied().filter(returns).collect()
+    }
+
+    /// Of the frames that wait for a port, how many each other port has, and since when the port
+    /// has no room, ns.
+    pub fn waiting(&self, number: u16) -> (Vec<(u16, usize)>, Option<u64>) {
+        let from = self.switch.waiting(side(number));
+        let queue = self.switch.exit_load(side(number)).packets;
+        let mut waiting: Vec<_> = from
+            .map(|(entrance, load)| (Side::vnic_of(entrance).unwrap_or_default(), load.packets))
+            .collect();
+        if queue > 0 {
+            waiting.push((number, queue));
+        }
+        let bay = self.bays[usize::from(number)].as_ref();
+        (waiting, bay.and_then(|bay| bay.blocked_ns))
+    }
+
+    /// Applies what the session of a port says. Frames of this port that wait are copied out first,
+    /// since their descriptors or their memory may go.
+    ///
+    /// # Errors
+    /// What is wrong with the change; the session ends.
+    pub fn apply(&mut self, number: u16, change: Change) -> Result<u16, String> {
+        let index = usize::from(number);
+        if matches!(change, Change::Memory(_) | Change::Stop(_) | Change::Gone) {
+            self.detach(number);
+        }
+        let starts = matches!(change, Change::Start(..));
+        let Some(Some(bay)) = self.bays.get_mut(index) else {
+            return Err("the port was removed".to_owned());
+        };
+        let Port::Vhost(device) = &mut bay.port else {
+            return Err("the port has no rings".to_owned());
+        };
+        let base = device.apply(change).map_err(|refused| refused.0);
+        self.memories[index] = Arc::clone(device.memory());
+        if starts && base.is_ok() {
+            bay.closed = None;
+        }
+        if !device.is_up() {
+            self.discard(number, Drop::NoReceiver);
+        }
+        base
+    }
+
+    /// Copies out all frames of a port that wait, and gives it its buffers back.
+    fn detach(&mut self, number: u16) {
+        let Some(Some(bay)) = self.bays.get_mut(usize::from(number)) else {
+            return;
+        };
+        let memory = &self.memories[usize::from(number)];
+        for frame in self.frames.iter_mut() {
+            if frame.from != number || frame.pending == 0 {
+                continue;
+            }
+            frame.leave(memory);
+            if let Some(token) = frame.token.take() {
+                bay.port.release(frame.pair, token);
+            }
+        }
+        if let Port::Vhost(device) = &mut bay.port {
+            device.publish(true);
+        }
+    }
+
+    /// Drops all frames that wait for a port.
+    fn discard(&mut self, number: u16, reason: Drop) {
+        while let Some(id) = self.switch.take(side(number)) {
+            self.drop_at(number, reason);
+            self.release(id);
+        }
+        self.unblock(number);
+    }
+
+    fn unblock(&mut self, number: u16) {
+        self.switch.set_ready(side(number), true);
+        if let Some(bay) = self.bay_mut(number) {
+            bay.blocked_ns = None;
+        }
+    }
+
+    /// A guest broke the rules: its port is closed, and others go on.
+    fn close(&mut self, number: u16, reason: &str) {
+        tracing::warn!(port = number, reason, "the port is closed");
+        self.detach(number);
+        if let Some(bay) = self.bay_mut(number) {
+            bay.closed = Some(reason.to_owned());
+            if let Port::Vhost(device) = &mut bay.port {
+                **device = Default::default();
+            }
+        }
+        self.memories[usize::from(number)] = Arc::default();
+        self.learning.forget(number);
+        self.discard(number, Drop::NoReceiver);
+    }
+
+    /// Does what can be done now, and returns how many frames moved.
+    pub fn poll(&mut self, now_ns: u64) -> usize {
+        self.now_ns = now_ns;
+        let mut moved = 0;
+        for number in 0..self.bays.len() as u16 {
+            moved += self.serve_blocked(number);
+            moved += self.take_burst(number);
+        }
+        // Receivers see their frames before senders are told that they have them.
+        for sent in [false, true] {
+            for bay in self.bays.iter_mut().flatten() {
+                if let Port::Vhost(device) = &mut bay.port {
+                    device.publish(sent);
+                }
+            }
+        }
+        moved
+    }
+
+    /// Asks all ports for a wake-up. Whether there is work already.
+    pub fn arm(&mut self) -> bool {
+        let mut work = false;
+        for number in 0..self.bays.len() as u16 {
+            let Some(bay) = self.bay_mut(number) else {
+                continue;
+            };
+            match bay.port.arm() {
+                Ok(found) => work |= found,
+                Err(Broken(reason)) => self.close(number, reason),
+            }
+        }
+        work
+    }
+
+    /// The thread polls again.
+    pub fn disarm(&mut self) {
+        for bay in self.bays.iter_mut().flatten() {
+            if let Port::Vhost(device) = &mut bay.port {
+                device.disarm();
+            }
+        }
+    }
+
+    /// A port's descriptor was readable.
+    pub fn kicked(&mut self, number: u16, ring: usize) {
+        let bay = self.bay_mut(number);
+        if let Some(Port::Vhost(device)) = bay.map(|bay| &mut bay.port) {
+            device.kicked(ring);
+        }
+    }
+
+    /// What is done only now and then: ageing, and guests whose memory has gone.
+    pub fn housekeep(&mut self) {
+        self.learning.sweep(self.now_ns);
+        for number in 0..self.memories.len() as u16 {
+            if self.memories[usize::from(number)].is_broken() {
+                self.close(number, "its memory has shrunk");
+            }
+        }
+    }
+
+    fn take_burst(&mut self, number: u16) -> usize {
+        if let Some(Some(bay)) = self.bays.get_mut(usize::from(number)) {
+            if let Port::Vhost(device) = &mut bay.port {
+                if let Err(Broken(reason)) = device.prefetch(BURST as u16) {
+                    self.close(number, reason);
+                    return 0;
+                }
+            }
+        }
+        for taken in 0..BURST {
+            let id = self.frames.take();
+            let Some(Some(bay)) = self.bays.get_mut(usize::from(number)) else {
+                self.frames.put(id);
+                return taken;
+            };
+            let frame = self.frames.get_mut(id);
+            match bay.port.take(frame) {
+                Ok(Intake::Frame) => {
+                    (frame.from, frame.pending, frame.parent) = (number, 1, None);
+                    self.forward(number, id);
+                    self.release(id);
+                }
+                Ok(Intake::Malformed) => {
+                    (frame.from, frame.pending, frame.parent) = (number, 1, None);
+                    bay.counters.drop(Drop::Malformed);
+                    self.release(id);
+                }
+                Ok(Intake::Empty) => {
+                    self.frames.put(id);
+                    return taken;
+                }
+                Err(Broken(reason)) => {
+                    self.frames.put(id);
+                    self.close(number, reason);
+                    return taken;
+                }
+            }
+        }
+        BURST
+    }
+
+    /// Finds the exits of a frame and offers it to each.
+    #[inline]
+    fn forward(&mut self, number: u16, id: FrameId) {
+        let frame = self.frames.get_mut(id);
+        let (to, source, tag, kind_at) = addresses(frame.start());
+        let Some(bay) = self.bays[usize::from(number)].as_mut() else {
+            return;
+        };
+        bay.counters.received(frame.bytes);
+        if !bay.filter.is_open() && bay.filter.check(frame.start(), kind_at).is_err() {
+            bay.counters.drop(Drop::Forged);
+            return;
+        }
+        let member = self.learning.membership(number);
+        let tag = tag.map(|tag| tag & 0xfff);
+        let Some(vlan) = member.and_then(|member| member.classify(tag)) else {
+            bay.counters.drop(Drop::Vlan);
+            return;
+        };
+        frame.vlan = vlan;
+        match self.learning.route(vlan, number, source, to, self.now_ns) {
+            Route::To(exit) => self.offer(id, exit),
+            Route::Flood => self.offer_all(id, number, vlan),
+            Route::Back => bay.counters.drop(Drop::Back),
+        }
+    }
+
+    fn offer_all(&mut self, id: FrameId, from: u16, vlan: u16) {
+        let mut exits = mem::take(&mut self.flood);
+        exits.extend(self.learning.flood(vlan, from).map(|(port, _)| port));
+        for &exit in &exits {
+            self.offer(id, exit);
+        }
+        exits.clear();
+        self.flood = exits;
+    }
+
+    /// Offers a frame to an exit, after the work that the receiver does not do itself.
+    #[inline]
+    fn offer(&mut self, id: FrameId, exit: u16) {
+        let Some(Some(bay)) = self.bays.get_mut(usize::from(exit)) else {
+            return;
+        };
+        if !bay.port.is_up() {
+            bay.counters.drop(Drop::NoReceiver);
+            return;
+        }
+        if bay.port.takes().takes(self.frames.get(id).work) {
+            self.offer_as_it_is(id, exit);
+        } else {
+            self.offer_worked(id, exit);
+        }
+    }
+
+    #[inline]
+    fn offer_as_it_is(&mut self, id: FrameId, exit: u16) {
+        let frame = self.frames.get_mut(id);
+        frame.pending += 1;
+        let (from, bytes) = (frame.from, frame.bytes);
+        loop {
+            let sender = u32::from(from);
+            match self.switch.offer(side(from), sender, side(exit), id, bytes) {
+                Handover::Through => match self.deliver(id, exit) {
+                    Delivery::NoRoom => self.block(exit),
+                    _ => return self.release(id),
+                },
+                Handover::Taken => return,
+                Handover::Dropped(_) | Handover::Held => {
+                    self.drop_at(exit, Drop::Full);
+                    return self.release(id);
+                }
+            }
+        }
+    }
+
+    fn block(&mut self, exit: u16) {
+        self.switch.set_ready(side(exit), false);
+        let now_ns = self.now_ns;
+        if let Some(bay) = self.bay_mut(exit) {
+            bay.blocked_ns.get_or_insert(now_ns);
+        }
+    }
+
+    /// Completes the checksum or cuts the segment, and offers the result. The sender's buffers stay
+    /// in use until the last part is delivered.
+    fn offer_worked(&mut self, id: FrameId, exit: u16) {
+        let frame = self.frames.get(id);
+        let (from, work, vlan) = (frame.from, frame.work, frame.vlan);
+        let mut whole = frame.whole(&self.memories[usize::from(from)]);
+        let parts = match (work.segment, work.checksum) {
+            (Some(_), _) => offload::cut(&whole, work),
+            (None, Some(at)) => offload::complete(&mut whole, at).map(|()| vec![whole]),
+            (None, None) => Ok(vec![whole]),
+        };
+        let Ok(parts) = parts else {
+            return self.drop_at(from, Drop::Malformed);
+        };
+        for part in parts {
+            let child = self.frames.take();
+            self.frames.get_mut(id).pending += 1;
+            let pair = self.frames.get(id).pair;
+            let frame = self.frames.get_mut(child);
+            frame.set_own(&part);
+            (frame.from, frame.pair, frame.vlan) = (from, pair, vlan);
+            (frame.token, frame.parent, frame.pending) = (None, Some(id), 1);
+            frame.work = Work::default();
+            self.offer_as_it_is(child, exit);
+            self.release(child);
+        }
+    }
+
+    fn drop_at(&mut self, number: u16, reason: Drop) {
+        if let Some(bay) = self.bay_mut(number) {
+            bay.counters.drop(reason);
+        }
+    }
+
+    /// An exit has a frame. The last one gives the sender its buffers back.
+    #[inline]
+    fn release(&mut self, id: FrameId) {
+        let frame = self.frames.get_mut(id);
+        frame.pending -= 1;
+        if frame.pending > 0 {
+            return;
+        }
+        let (from, pair, token) = (frame.from, frame.pair, frame.token.take());
+        let parent = frame.parent.take();
+        self.frames.put(id);
+        if let (Some(token), Some(Some(bay))) = (token, self.bays.get_mut(usize::from(from))) {
+            bay.port.release(pair, token);
+        }
+        if let Some(parent) = parent {
+            self.release(parent);
+        }
+    }
+
+    /// Delivers frames to a receiver that has buffers again, or drops them if it had none for
+    /// longer than the operator allows.
+    fn serve_blocked(&mut self, exit: u16) -> usize {
+        let Some(Some(bay)) = self.bays.get_mut(usize::from(exit)) else {
+            return 0;
+        };
+        let Some(since_ns) = bay.blocked_ns else {
+            return 0;
+        };
+        match bay.port.has_new_room() {
+            Ok(true) => {}
+            Ok(false) => {
+                let waited_ns = self.now_ns.saturating_sub(since_ns);
+                let limit_ns = self.choice.stall_limit_ns;
+                if limit_ns.is_some_and(|limit_ns| waited_ns > limit_ns) {
+                    self.discard(exit, Drop::Stalled);
+                }
+                return 0;
+            }
+            Err(Broken(reason)) => {
+                self.close(exit, reason);
+                return 0;
+            }
+        }
+        let mut moved = 0;
+        while let Some(&id) = self.switch.first(side(exit)) {
+            if self.deliver(id, exit) == Delivery::NoRoom {
+                let now_ns = self.now_ns;
+                if let Some(bay) = self.bay_mut(exit).filter(|_| moved > 0) {
+                    bay.blocked_ns = Some(now_ns);
+                }
+                return moved;
+            }
+            // A port that was closed meanwhile has no frames any more.
+            if self.switch.take(side(exit)).is_some() {
+                self.release(id);
+            }
+            moved += 1;
+        }
+        self.unblock(exit);
+        moved
+    }
+
+    /// Delivers a frame, and counts it or why not.
+    #[inline]
+    fn deliver(&mut self, id: FrameId, exit: u16) -> Delivery {
+        let frame = self.frames.get(id);
+        let Some(tagging) = self
+            .learning
+            .membership(exit)
+            .and_then(|m| m.egress(frame.vlan))
+        else {
+            self.drop_at(exit, Drop::Vlan);
+            return Delivery::Refused;
+        };
+        let Some(Some(bay)) = self.bays.get_mut(usize::from(exit)) else {
+            return Delivery::Down;
+        };
+        let mut edited = [0; START + 4];
+        let (start, shift) = retag(frame, tagging, &mut edited);
+        let outgoing = Outgoing {
+            pair: frame.pair,
+            start,
+            own: frame.is_own().then_some(&frame.own),
+            pieces: &frame.pieces,
+            memory: &self.memories[usize::from(frame.from)],
+            work: frame.work.shifted(shift),
+            rest_bytes: frame.bytes - frame.start().len() as u32,
+        };
+        let delivered = match bay.port.deliver(&outgoing) {
+            Ok(delivered) => delivered,
+            Err(Broken(reason)) => {
+                self.close(exit, reason);
+                return Delivery::Down;
+            }
+        };
+        match delivered {
+            Delivery::Done => bay.counters.delivered(outgoing.bytes()),
+            Delivery::NoRoom => {}
+            Delivery::TooLong => bay.counters.drop(Drop::TooLong),
+            Delivery::Down => bay.counters.drop(Drop::NoReceiver),
+            Delivery::Refused => bay.counters.drop(Drop::Refused),
+        }
+        delivered
+    }
+}
+
+/// The start of a frame with or without a tag, as it leaves, and by how many bytes it has grown.
+#[inline]
+fn retag<'a>(
+    frame: &'a Frame,
+    tagging: Tagging,
+    edited: &'a mut [u8; START + 4],
+) -> (&'a [u8], i16) {
+    let start = frame.start();
+    let is_tagged = start.len() >= 18 && start[12..14] == [0x81, 0];
+    match (is_tagged, tagging) {
+        (false, Tagging::None) => (start, 0),
+        (true, Tagging::None) => {
+            edited[..12].copy_from_slice(&start[..12]);
+            let kept = start.len() - 16;
+            edited[12..12 + kept].copy_from_slice(&start[16..]);
+            (&edited[..12 + kept], -4)
+        }
+        (_, Tagging::Tag) => {
+            let priority = if is_tagged { start[14] & 0xf0 } else { 0 };
+            let behind = if is_tagged { 16 } else { 12 };
+            edited[..12].copy_from_slice(&start[..12]);
+            let [high, low] = frame.vlan.to_be_bytes();
+            edited[12..16].copy_from_slice(&[0x81, 0, priority | high, low]);
+            let kept = start.len() - behind;
+            edited[16..16 + kept].copy_from_slice(&start[behind..]);
+            (&edited[..16 + kept], if is_tagged { 0 } else { 4 })
+        }
+    }
+}

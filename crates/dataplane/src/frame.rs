@@ -1,0 +1,189 @@
+//! Frames that the switch holds.
+//!
+//! A frame stays where its sender put it until all its exits have it: the descriptors of a guest
+//! stay in use, so the sender's own ring is the queue. Only its beginning is copied out, once:
+//! what was checked there is what is sent. If its port goes away, the rest is copied out as well.
+
+use crate::{
+    memory::{Memory, Piece},
+    offload::Work,
+};
+
+/// Bytes that are copied out of every frame: Ethernet, a tag, and the longest headers of IPv4 and
+/// TCP, or what a source filter looks at.
+pub const START: usize = 138;
+
+/// The number of a frame in its [`Store`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FrameId(u32);
+
+/// The place of a frame's bytes behind its start.
+#[derive(Debug, Default)]
+pub enum Rest {
+    /// In the memory of the guest that sent it.
+    #[default]
+    Guest,
+    /// Here.
+    Own,
+}
+
+/// A frame.
+#[derive(Debug)]
+pub struct Frame {
+    /// The port by which it came.
+    pub from: u16,
+    /// The queue pair of that port.
+    pub pair: u16,
+    /// What the port calls it; `None` if the port has its buffers back.
+    pub token: Option<u16>,
+    /// VLAN.
+    pub vlan: u16,
+    /// Exits that do not have it yet.
+    pub pending: u32,
+    /// Length in bytes.
+    pub bytes: u32,
+    /// The work that its sender left to do.
+    pub work: Work,
+    /// The frame that this one was cut from, which it keeps.
+    pub parent: Option<FrameId>,
+    /// The first bytes.
+    pub start: [u8; START],
+    /// Where the others are.
+    pub rest: Rest,
+    /// In the sender's memory.
+    pub pieces: Vec<Piece>,
+    /// Copied out.
+    pub own: Vec<u8>,
+}
+
+impl Default for Frame {
+    fn default() -> Self {
+        Self {
+            from: 0,
+            pair: 0,
+            token: None,
+            vlan: 0,
+            pending: 0,
+            bytes: 0,
+            work: Work::default(),
+            parent: None,
+            start: [0; START],
+            rest: Rest::default(),
+            pieces: Vec::new(),
+            own: Vec::new(),
+        }
+    }
+}
+
+impl Frame {
+    /// The bytes that were copied out.
+    #[inline]
+    pub fn start(&self) -> &[u8] {
+        &self.start[..START.min(self.bytes as usize)]
+    }
+
+    /// Takes the first bytes out of the pieces of the sender.
+    #[inline]
+    pub fn read_start(&mut self, memory: &Memory) {
+        let wanted = START.min(self.bytes as usize);
+        let (mut at, mut used) = (0, 0);
+        while at < wanted {
+            let piece = &mut self.pieces[used];
+            let bytes = (wanted - at).min(piece.len as usize);
+            memory.read(*piece, &mut self.start[at..at + bytes]);
+            piece.skip(bytes as u32);
+            at += bytes;
+            used += usize::from(piece.len == 0);
+        }
+        self.pieces.drain(..used);
+        self.rest = Rest::Guest;
+    }
+
+    /// Fills it with bytes of the switch.
+    pub fn set_own(&mut self, bytes: &[u8]) {
+        let start = START.min(bytes.len());
+        self.start[..start].copy_from_slice(&bytes[..start]);
+        self.own.clear();
+        self.own.extend_from_slice(&bytes[start..]);
+        self.bytes = bytes.len() as u32;
+        self.rest = Rest::Own;
+    }
+
+    /// Copies the rest out of the sender's memory.
+    pub fn leave(&mut self, memory: &Memory) {
+        if matches!(self.rest, Rest::Own) {
+            return;
+        }
+        self.own.clear();
+        for piece in self.pieces.drain(..) {
+            let at = self.own.len();
+            self.own.resize(at + piece.len as usize, 0);
+            memory.read(piece, &mut self.own[at..]);
+        }
+        self.rest = Rest::Own;
+    }
+
+    /// The whole frame.
+    pub fn whole(&self, memory: &Memory) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.bytes as usize);
+        bytes.extend_from_slice(self.start());
+        match self.rest {
+            Rest::Own => bytes.extend_from_slice(&self.own),
+            Rest::Guest => {
+                for &piece in &self.pieces {
+                    let at = bytes.len();
+                    bytes.resize(at + piece.len as usize, 0);
+                    memory.read(piece, &mut bytes[at..]);
+                }
+            }
+        }
+        bytes
+    }
+}
+
+/// All frames of a thread.
+#[derive(Debug, Default)]
+pub struct Store {
+    frames: Vec<Frame>,
+    free: Vec<u32>,
+}
+
+impl Store {
+    /// An unused frame; its contents are those of an earlier one.
+    #[inline]
+    pub fn take(&mut self) -> FrameId {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.frames.push(Frame::default());
+            self.frames.len() as u32 - 1
+        });
+        FrameId(number)
+    }
+
+    /// Gives a frame back.
+    #[inline]
+    pub fn put(&mut self, id: FrameId) {
+        self.free.push(id.0);
+    }
+
+    /// A frame.
+    #[inline]
+    pub fn get(&self, id: FrameId) -> &Frame {
+        &self.frames[id.0 as usize]
+    }
+
+    /// A frame.
+    #[inline]
+    pub fn get_mut(&mut self, id: FrameId) -> &mut Frame {
+        &mut self.frames[id.0 as usize]
+    }
+
+    /// Frames in use.
+    pub fn used(&self) -> usize {
+        self.frames.len() - self.free.len()
+    }
+
+    /// All frames, those without exits included.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Frame> {
+        self.frames.iter_mut()
+    }
+}

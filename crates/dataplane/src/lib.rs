@@ -1,0 +1,25 @@
+//! The userspace switch: threads, rings and memory around the sans-I/O switch.
+//!
+//! ```text
+//!  configuration ──▶ service ──▶ worker (a thread) ──▶ engine ──▶ ports ──▶ rings, memory, TAP
+//!  control socket ──orders──────▶   polls, sleeps      vswitch decides: filter, address, queue
+//!  sessions of vhost-user ──▶
+//! ```
+//!
+//! Decisions are made by `vswitch`, which the simulator runs as well. What is here moves bytes: a
+//! frame stays in the memory of the guest that sent it until its receivers have a copy. Memory that
+//! guests share is touched only in [`memory`], and the kernel's TAP interfaces only in [`tap`].
+
+pub mod config;
+pub mod control;
+pub mod count;
+pub mod engine;
+pub mod frame;
+pub mod memory;
+pub mod offload;
+pub mod port;
+pub mod ring;
+pub mod service;
+pub mod tap;
+pub mod vhost;
+pub mod worker;

@@ -1,0 +1,429 @@
+//! Memory of guests, as their frontends share it, and copies from and to it.
+//!
+//! A guest may write anything there at any time. So nothing is ever borrowed from it: bytes are
+//! copied out, and what was copied is what is decided upon. Every access is checked against the
+//! bounds of its region. A frontend can also shrink the file behind a region. The kernel then
+//! answers an access with SIGBUS; [`guard`] puts a page of zeros there and marks the region, and
+//! its port is closed.
+
+#![allow(unsafe_code)]
+
+use std::{
+    fs::File,
+    ptr,
+    sync::{
+        Once,
+        atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicUsize, Ordering, fence},
+    },
+};
+
+use vm_memory::{FileOffset, MmapRegion};
+
+/// Regions that one port may have (the limit of the messages of vhost-user is 8; QEMU adds up to 32
+/// one by one).
+pub const REGIONS_MAX: usize = 32;
+
+/// Regions of all ports that [`guard`] can tell apart.
+const GUARDED_MAX: usize = 4096;
+
+/// Why a region is refused.
+#[derive(Debug)]
+pub struct Refused(pub String);
+
+/// A part of a region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    region: u16,
+    /// Length in bytes.
+    pub len: u32,
+    offset: u64,
+}
+
+impl Piece {
+    /// Removes so many bytes, at most its length, from its beginning.
+    pub fn skip(&mut self, bytes: u32) {
+        self.offset += u64::from(bytes);
+        self.len -= bytes;
+    }
+
+    /// Its first bytes, at most its length.
+    #[must_use]
+    pub fn first(mut self, bytes: u32) -> Self {
+        self.len = self.len.min(bytes);
+        self
+    }
+}
+
+/// A region: where the guest has it, where its frontend has it, and the mapping here.
+#[derive(Debug)]
+pub struct Region {
+    /// Address in the guest.
+    pub guest: u64,
+    /// Address in the process of the frontend, in which the addresses of rings are given.
+    pub user: u64,
+    mapping: MmapRegion,
+    guarded: usize,
+}
+
+impl Region {
+    /// Maps `bytes` of a file from an offset.
+    ///
+    /// # Errors
+    /// The reason: a region that is empty, overflows, or is longer than its file.
+    pub fn map(
+        guest: u64,
+        user: u64,
+        bytes: u64,
+        file: File,
+        offset: u64,
+    ) -> Result<Self, Refused> {
+        let refuse = |reason: &str| Refused(format!("memory region at {guest:#x}: {reason}"));
+        if bytes == 0 {
+            return Err(refuse("it is empty"));
+        }
+        if guest.checked_add(bytes).is_none() || user.checked_add(bytes).is_none() {
+            return Err(refuse("it ends beyond the address space"));
+        }
+        let length = usize::try_from(bytes).map_err(|_| refuse("it is too long"))?;
+        let held = file
+            .metadata()
+            .map_err(|error| refuse(&error.to_string()))?;
+        if offset.checked_add(bytes).is_none_or(|end| end > held.len()) {
+            return Err(refuse("it is longer than its file"));
+        }
+        let mapping = MmapRegion::from_file(FileOffset::new(file, offset), length)
+            .map_err(|error| refuse(&error.to_string()))?;
+        let guarded = guard::add(mapping.as_ptr() as usize, length)
+            .ok_or_else(|| refuse("too many regions are mapped"))?;
+        Ok(Self {
+            guest,
+            user,
+            mapping,
+            guarded,
+        })
+    }
+
+    fn bytes(&self) -> u64 {
+        self.mapping.size() as u64
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        guard::remove(self.guarded);
+    }
+}
+
+/// All regions of one port.
+#[derive(Debug, Default)]
+pub struct Memory {
+    regions: Vec<std::sync::Arc<Region>>,
+}
+
+impl Memory {
+    /// Of these regions.
+    ///
+    /// # Errors
+    /// Too many, or two that overlap in the guest.
+    pub fn new(mut regions: Vec<std::sync::Arc<Region>>) -> Result<Self, Refused> {
+        if regions.len() > REGIONS_MAX {
+            return Err(Refused(format!("more than {REGIONS_MAX} memory regions")));
+        }
+        regions.sort_by_key(|region| region.guest);
+        for pair in regions.windows(2) {
+            if pair[0].guest + pair[0].bytes() > pair[1].guest {
+                let reason = format!("memory regions overlap at {:#x}", pair[1].guest);
+                return Err(Refused(reason));
+            }
+        }
+        Ok(Self { regions })
+    }
+
+    /// The regions.
+    pub fn regions(&self) -> &[std::sync::Arc<Region>] {
+        &self.regions
+    }
+
+    /// Whether an access met a page that its file no longer has.
+    pub fn is_broken(&self) -> bool {
+        self.regions
+            .iter()
+            .any(|region| guard::is_broken(region.guarded))
+    }
+
+    /// The part at an address of the guest, if one region has all of it.
+    #[inline]
+    pub fn guest(&self, address: u64, bytes: u32) -> Option<Piece> {
+        self.find(|region| region.guest, address, bytes)
+    }
+
+    /// The part at an address of the frontend.
+    pub fn user(&self, address: u64, bytes: u32) -> Option<Piece> {
+        self.find(|region| region.user, address, bytes)
+    }
+
+    #[inline]
+    fn find(&self, base: impl Fn(&Region) -> u64, address: u64, bytes: u32) -> Option<Piece> {
+        for (number, region) in self.regions.iter().enumerate() {
+            let offset = address.wrapping_sub(base(region));
+            if offset < region.bytes() {
+                let fits = u64::from(bytes) <= region.bytes() - offset;
+                return fits.then_some(Piece {
+                    region: number as u16,
+                    len: bytes,
+                    offset,
+                });
+            }
+        }
+        None
+    }
+
+    /// The address here of a piece of this memory.
+    ///
+    /// # Panics
+    /// The piece is of another memory, and beyond the bounds of this one.
+    #[inline]
+    fn pointer(&self, piece: Piece) -> *mut u8 {
+        let region = &self.regions[usize::from(piece.region)];
+        assert!(piece.offset + u64::from(piece.len) <= region.bytes());
+        // SAFETY: the assertion keeps the sum within the mapping.
+        unsafe { region.mapping.as_ptr().add(piece.offset as usize) }
+    }
+
+    /// Copies a piece's first bytes, at most `to` holds.
+    #[inline]
+    pub fn read(&self, piece: Piece, to: &mut [u8]) {
+        let bytes = to.len().min(piece.len as usize);
+        // SAFETY: `pointer` has checked the piece; `to` is no memory of a guest, so the two do not
+        // overlap. The guest may write meanwhile; then any bytes are as good as others.
+        unsafe { ptr::copy_nonoverlapping(self.pointer(piece), to.as_mut_ptr(), bytes) }
+    }
+
+    /// Copies bytes to the beginning of a piece that is at least as long.
+    #[inline]
+    pub fn write(&self, piece: Piece, from: &[u8]) {
+        assert!(from.len() <= piece.len as usize);
+        // SAFETY: `pointer` has checked the piece, the assertion the length.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.pointer(piece), from.len()) }
+    }
+
+    /// Copies from a piece of another memory, or of this one, to a piece that is at least as long.
+    #[inline]
+    pub fn copy(&self, piece: Piece, from: &Self, source: Piece) {
+        assert!(source.len <= piece.len);
+        // SAFETY: `pointer` has checked both pieces, the assertion the length. A guest may have
+        // made them overlap, which `copy` allows.
+        unsafe {
+            ptr::copy(
+                from.pointer(source),
+                self.pointer(piece),
+                source.len as usize,
+            )
+        }
+    }
+
+    /// Starts to fetch the first bytes of a piece into the cache.
+    #[inline]
+    pub fn prefetch(&self, piece: Piece) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch reads nothing that the program sees, at any address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(self.pointer(piece).cast_const().cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = piece;
+    }
+
+    /// A 16-bit word that the guest and the switch share.
+    ///
+    /// # Errors
+    /// The piece is shorter, or not aligned.
+    pub fn word(&self, piece: Piece) -> Result<Word, Refused> {
+        let address = self.pointer(piece);
+        if piece.len < 2 || address.align_offset(2) != 0 {
+            return Err(Refused("a ring is not aligned".to_owned()));
+        }
+        Ok(Word(address.cast()))
+    }
+}
+
+/// An aligned 16-bit word of a ring, valid while the memory that gave it lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Word(*const AtomicU16);
+
+// SAFETY: the word is atomic, and its mapping belongs to the process, not to a thread.
+unsafe impl Send for Word {}
+
+impl Word {
+    /// Reads it; what its writer had written before it is visible afterwards.
+    #[inline]
+    pub fn load(self, _memory: &Memory) -> u16 {
+        // SAFETY: `Memory::word` has checked bounds and alignment, and the caller shows that the
+        // memory lives.
+        u16::from_le(unsafe { &*self.0 }.load(Ordering::Acquire))
+    }
+
+    /// Writes it after everything that was written before.
+    #[inline]
+    pub fn store(self, _memory: &Memory, value: u16) {
+        // SAFETY: as in `load`.
+        unsafe { &*self.0 }.store(value.to_le(), Ordering::Release);
+    }
+}
+
+/// Between a write and a read of words that the other side writes and reads in the other order.
+#[inline]
+pub fn full_fence() {
+    fence(Ordering::SeqCst);
+}
+
+/// The answer to SIGBUS.
+pub mod guard {
+    use super::{AtomicBool, AtomicU32, AtomicUsize, GUARDED_MAX, Once, Ordering, ptr};
+
+    struct Entry {
+        start: AtomicUsize,
+        bytes: AtomicUsize,
+        broken: AtomicBool,
+    }
+
+    static ENTRIES: [Entry; GUARDED_MAX] = [const {
+        Entry {
+            start: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            broken: AtomicBool::new(false),
+        }
+    }; GUARDED_MAX];
+    static USED: AtomicU32 = AtomicU32::new(0);
+    static INSTALL: Once = Once::new();
+
+    /// Watches a mapping; its number, or `None` if there are too many.
+    pub(super) fn add(start: usize, bytes: usize) -> Option<usize> {
+        INSTALL.call_once(install);
+        for (number, entry) in ENTRIES.iter().enumerate() {
+            let free = entry
+                .start
+                .compare_exchange(0, start, Ordering::AcqRel, Ordering::Relaxed);
+            if free.is_ok() {
+                entry.broken.store(false, Ordering::Relaxed);
+                entry.bytes.store(bytes, Ordering::Release);
+                USED.fetch_max(number as u32 + 1, Ordering::AcqRel);
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    pub(super) fn remove(number: usize) {
+        ENTRIES[number].bytes.store(0, Ordering::Release);
+        ENTRIES[number].start.store(0, Ordering::Release);
+    }
+
+    pub(super) fn is_broken(number: usize) -> bool {
+        ENTRIES[number].broken.load(Ordering::Acquire)
+    }
+
+    fn install() {
+        // SAFETY: the action is a zeroed C structure with its handler set; the handler calls only
+        // `mmap` and `signal`, which may be called in one.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handle as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO;
+            libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut());
+        }
+    }
+
+    /// Maps a page of zeros where a page has gone. Any other SIGBUS ends the process, as it would
+    /// have without this handler.
+    extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+        const PAGE: usize = 4096;
+        // SAFETY: the kernel gives a valid structure, and its address is set for SIGBUS.
+        let address = unsafe { (*info).si_addr() } as usize;
+        let used = USED.load(Ordering::Acquire) as usize;
+        let entry = ENTRIES[..used].iter().find(|entry| {
+            let start = entry.start.load(Ordering::Acquire);
+            address.wrapping_sub(start) < entry.bytes.load(Ordering::Acquire)
+        });
+        // SAFETY: the page lies in a mapping of ours, which nothing borrows from (see above).
+        unsafe {
+            let mapped = entry.is_some_and(|entry| {
+                entry.broken.store(true, Ordering::Release);
+                let page = (address & !(PAGE - 1)) as *mut libc::c_void;
+                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+                let access = libc::PROT_READ | libc::PROT_WRITE;
+                libc::mmap(page, PAGE, access, flags, -1, 0) != libc::MAP_FAILED
+            });
+            if !mapped {
+                libc::signal(libc::SIGBUS, libc::SIG_DFL);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::*;
+
+    fn file(bytes: u64) -> File {
+        let file = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).expect("memfd"));
+        ftruncate(&file, bytes).expect("its length");
+        file
+    }
+
+    fn memory(file: File, bytes: u64) -> Memory {
+        let region = Region::map(0x10000, 0x7000_0000, bytes, file, 0).expect("a region");
+        Memory::new(vec![Arc::new(region)]).expect("a memory")
+    }
+
+    #[test]
+    fn a_piece_lies_within_one_region() {
+        let memory = memory(file(8192), 8192);
+        assert!(memory.guest(0x10000, 8192).is_some());
+        assert!(memory.guest(0x11fff, 1).is_some());
+        assert_eq!(memory.guest(0x11fff, 2), None);
+        assert_eq!(memory.guest(0xffff, 1), None);
+        assert_eq!(memory.guest(u64::MAX, 2), None);
+        assert_eq!(memory.user(0x7000_0010, 4), memory.guest(0x10010, 4));
+    }
+
+    #[test]
+    fn bytes_are_copied_between_pieces() {
+        let memory = memory(file(4096), 4096);
+        let (left, right) = (memory.guest(0x10000, 8), memory.guest(0x10100, 16));
+        let (left, right) = (left.expect("left"), right.expect("right"));
+        memory.write(left, b"lossless");
+        memory.copy(right, &memory, left);
+        let mut bytes = [0; 8];
+        memory.read(right, &mut bytes);
+        assert_eq!(&bytes, b"lossless");
+    }
+
+    #[test]
+    fn regions_that_overlap_or_are_longer_than_their_file_are_refused() {
+        assert!(Region::map(0, 0, 8192, file(4096), 0).is_err());
+        assert!(Region::map(u64::MAX - 10, 0, 4096, file(4096), 0).is_err());
+        let at = |guest| Arc::new(Region::map(guest, 0, 4096, file(4096), 0).expect("a region"));
+        assert!(Memory::new(vec![at(0), at(4096)]).is_ok());
+        assert!(Memory::new(vec![at(0), at(4095)]).is_err());
+    }
+
+    #[test]
+    fn a_file_that_shrinks_breaks_its_memory_alone() {
+        let (shrinks, stays) = (file(8192), file(8192));
+        let handle = shrinks.try_clone().expect("a second handle");
+        let (shrinks, stays) = (memory(shrinks, 8192), memory(stays, 8192));
+        ftruncate(&handle, 0).expect("shrink");
+        let piece = shrinks.guest(0x11000, 4).expect("a piece");
+        let mut bytes = [1; 4];
+        shrinks.read(piece, &mut bytes);
+        assert_eq!(bytes, [0; 4]);
+        assert!(shrinks.is_broken());
+        assert!(!stays.is_broken());
+    }
+}

@@ -1,0 +1,388 @@
+//! Work that a sender left to its adapter: checksums and segmentation (Virtio 1.2, 5.1.6).
+//!
+//! A frame between two guests keeps it. Where the receiver's port cannot take such a frame, the
+//! switch does the work: it completes the checksum, and cuts a segment of TCP into frames.
+
+use serde::Serialize;
+
+/// Length of the header before each frame (with `num_buffers`).
+pub const HEADER: usize = 12;
+
+const NEEDS_CHECKSUM: u8 = 1;
+const GSO_TCP4: u8 = 1;
+const GSO_TCP6: u8 = 4;
+const GSO_ECN: u8 = 0x80;
+
+const FIN_PSH: u8 = 0x09;
+const CWR: u8 = 0x80;
+
+/// The kinds of segments that are cut later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// TCP over IPv4.
+    Tcp4,
+    /// TCP over IPv6.
+    Tcp6,
+}
+
+/// Work that is left to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// A checksum: where its range begins, from the beginning of the frame, and where in the range
+    /// it is stored.
+    pub checksum: Option<(u16, u16)>,
+    /// A segment to be cut: its family, the payload of each frame in bytes, and whether it begins
+    /// with CWR.
+    pub segment: Option<(Family, u16, bool)>,
+}
+
+/// What a port takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Takes {
+    /// Frames without their checksum.
+    pub checksum: bool,
+    /// Segments of TCP over IPv4.
+    pub tcp4: bool,
+    /// Segments of TCP over IPv6.
+    pub tcp6: bool,
+    /// Segments that begin with CWR.
+    pub ecn: bool,
+}
+
+impl Takes {
+    /// Whether a frame with this work can be delivered as it is.
+    #[inline]
+    pub fn takes(self, work: Work) -> bool {
+        let segment = match work.segment {
+            None => true,
+            Some((Family::Tcp4, _, cwr)) => self.tcp4 && (self.ecn || !cwr),
+            Some((Family::Tcp6, _, cwr)) => self.tcp6 && (self.ecn || !cwr),
+        };
+        segment && (self.checksum || work.checksum.is_none())
+    }
+}
+
+/// Why a frame's work cannot be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lie(pub &'static str);
+
+impl Work {
+    /// Reads the header before a frame of so many bytes.
+    ///
+    /// # Errors
+    /// A header that contradicts itself or the frame's length.
+    pub fn parse(header: &[u8; HEADER], frame_bytes: u32) -> Result<Self, Lie> {
+        let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+        let (start, offset) = (half(6), half(8));
+        let ends = u32::from(start) + u32::from(offset) + 2;
+        let checksum = header[0] & NEEDS_CHECKSUM != 0;
+        if checksum && ends > frame_bytes {
+            return Err(Lie("a checksum beyond the frame"));
+        }
+        let family = match header[1] & !GSO_ECN {
+            0 => None,
+            GSO_TCP4 => Some(Family::Tcp4),
+            GSO_TCP6 => Some(Family::Tcp6),
+            _ => return Err(Lie("segments of a kind that was not negotiated")),
+        };
+        let size = half(4);
+        if family.is_some() && (size == 0 || !checksum) {
+            return Err(Lie("segments of no length, or without a checksum"));
+        }
+        let cwr = header[1] & GSO_ECN != 0;
+        Ok(Self {
+            checksum: checksum.then_some((start, offset)),
+            segment: family.map(|family| (family, size, cwr)),
+        })
+    }
+
+    /// The header that says so, before a frame whose headers take `headers` bytes.
+    pub fn header(&self, headers: u16) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        if let Some((start, offset)) = self.checksum {
+            bytes[0] = NEEDS_CHECKSUM;
+            bytes[6..8].copy_from_slice(&start.to_le_bytes());
+            bytes[8..10].copy_from_slice(&offset.to_le_bytes());
+        }
+        if let Some((family, size, cwr)) = self.segment {
+            let kind = match family {
+                Family::Tcp4 => GSO_TCP4,
+                Family::Tcp6 => GSO_TCP6,
+            };
+            bytes[1] = kind | if cwr { GSO_ECN } else { 0 };
+            bytes[2..4].copy_from_slice(&headers.to_le_bytes());
+            bytes[4..6].copy_from_slice(&size.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The same after `bytes` were added before the checksum's range, or removed if negative.
+    #[must_use]
+    pub fn shifted(mut self, bytes: i16) -> Self {
+        if let Some((start, _)) = &mut self.checksum {
+            *start = start.saturating_add_signed(bytes);
+        }
+        self
+    }
+}
+
+/// The sum of 16-bit words (RFC 1071), not folded.
+fn sum(bytes: &[u8], start: u64) -> u64 {
+    let words = bytes.chunks_exact(2);
+    let odd = words
+        .remainder()
+        .first()
+        .map_or(0, |&byte| u64::from(byte) << 8);
+    let word = |pair: &[u8]| u64::from(u16::from_be_bytes([pair[0], pair[1]]));
+    start + odd + words.map(word).sum::<u64>()
+}
+
+fn fold(mut sum: u64) -> u16 {
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// Completes the checksum of a whole frame: its field holds the sum of the pseudo-header.
+///
+/// # Errors
+/// A range beyond the frame.
+pub fn complete(frame: &mut [u8], (start, offset): (u16, u16)) -> Result<(), Lie> {
+    let (start, field) = (usize::from(start), usize::from(start) + usize::from(offset));
+    if field + 2 > frame.len() {
+        return Err(Lie("a checksum beyond the frame"));
+    }
+    let mut value = fold(sum(&frame[start..], 0));
+    // UDP has no checksum where the field is 0 (RFC 768); TCP takes both.
+    if value == 0 {
+        value = 0xffff;
+    }
+    frame[field..field + 2].copy_from_slice(&value.to_be_bytes());
+    Ok(())
+}
+
+/// Where the headers of a segment of TCP are.
+struct Headers {
+    ip: usize,
+    tcp: usize,
+    payload: usize,
+    is_ipv6: bool,
+}
+
+impl Headers {
+    fn parse(frame: &[u8], start: u16, family: Family) -> Result<Self, Lie> {
+        let lie = Lie("a segment whose headers are not those of TCP");
+        let mut at = 12;
+        let kind = |at: usize| frame.get(at..at + 2).map(|two| [two[0], two[1]]);
+        while matches!(kind(at), Some([0x81, 0] | [0x88, 0xa8])) {
+            at += 4;
+        }
+        let (ip, tcp) = (at + 2, usize::from(start));
+        let (expected, shortest, is_ipv6) = match family {
+            Family::Tcp4 => ([8, 0], 20, false),
+            Family::Tcp6 => ([0x86, 0xdd], 40, true),
+        };
+        if kind(at) != Some(expected) || tcp < ip + shortest || frame.len() < tcp + 20 {
+            return Err(lie);
+        }
+        let payload = tcp + usize::from(frame[tcp + 12] >> 4) * 4;
+        if payload < tcp + 20 || frame.len() < payload {
+            return Err(lie);
+        }
+        Ok(Self {
+            ip,
+            tcp,
+            payload,
+            is_ipv6,
+        })
+    }
+
+    /// Sets the lengths, the identification and both checksums of a frame that carries part of a
+    /// segment's payload; `number` is its place in the segment.
+    fn finish(&self, frame: &mut [u8], number: u16) {
+        let l4_bytes = frame.len() - self.tcp;
+        let ip_bytes = frame.len() - self.ip;
+        let ip = &mut frame[self.ip..self.tcp];
+        let addresses = if self.is_ipv6 {
+            let payload_bytes = (ip_bytes - 40) as u16;
+            ip[4..6].copy_from_slice(&payload_bytes.to_be_bytes());
+            sum(&ip[8..40], 0)
+        } else {
+            ip[2..4].copy_from_slice(&(ip_bytes as u16).to_be_bytes());
+            let identification = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(number);
+            ip[4..6].copy_from_slice(&identification.to_be_bytes());
+            ip[10..12].fill(0);
+            let header = usize::from(ip[0] & 15) * 4;
+            let header_sum = fold(sum(&ip[..header.clamp(20, ip.len())], 0));
+            ip[10..12].copy_from_slice(&header_sum.to_be_bytes());
+            sum(&ip[12..20], 0)
+        };
+        let tcp = &mut frame[self.tcp..];
+        tcp[16..18].fill(0);
+        let value = fold(sum(tcp, addresses + 6 + l4_bytes as u64));
+        tcp[16..18].copy_from_slice(&value.to_be_bytes());
+    }
+}
+
+/// Cuts a whole segment into frames with complete checksums.
+///
+/// # Errors
+/// Headers that are not those of such a segment.
+pub fn cut(frame: &[u8], work: Work) -> Result<Vec<Vec<u8>>, Lie> {
+    let (Some((start, _)), Some((family, size, _))) = (work.checksum, work.segment) else {
+        return Err(Lie("segments of no length, or without a checksum"));
+    };
+    let at = Headers::parse(frame, start, family)?;
+    let payload = &frame[at.payload..];
+    let sequence = u32::from_be_bytes(frame[at.tcp + 4..at.tcp + 8].try_into().unwrap_or_default());
+    let parts: Vec<_> = payload.chunks(usize::from(size)).collect();
+    let last = parts.len().saturating_sub(1);
+    let cut = parts.iter().enumerate().map(|(number, part)| {
+        let mut out = Vec::with_capacity(at.payload + part.len());
+        out.extend_from_slice(&frame[..at.payload]);
+        out.extend_from_slice(part);
+        let offset = (number * usize::from(size)) as u32;
+        let tcp = &mut out[at.tcp..];
+        tcp[4..8].copy_from_slice(&sequence.wrapping_add(offset).to_be_bytes());
+        if number != last {
+            tcp[13] &= !FIN_PSH;
+        }
+        if number != 0 {
+            tcp[13] &= !CWR;
+        }
+        at.finish(&mut out, number as u16);
+        out
+    });
+    Ok(cut.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A segment with a payload of so many bytes and the sum of its pseudo-header in place.
+    fn segment(payload: usize, is_ipv6: bool, flags: u8) -> (Vec<u8>, u16) {
+        let mut frame = vec![2; 12];
+        frame.extend(if is_ipv6 { [0x86, 0xdd] } else { [8, 0] });
+        let ip_header = if is_ipv6 { 40 } else { 20 };
+        let tcp = 14 + ip_header;
+        let mut ip: Vec<u8> = (0..ip_header as u8).collect();
+        if is_ipv6 {
+            (ip[0], ip[6]) = (0x60, 6);
+        } else {
+            (ip[0], ip[9]) = (0x45, 6);
+        }
+        frame.extend(ip);
+        let mut header = [7; 20];
+        header[12] = 5 << 4;
+        header[13] = flags;
+        frame.extend(header);
+        frame.extend((0..payload).map(|at| at as u8));
+        let addresses = if is_ipv6 { 22..54 } else { 26..34 };
+        let pseudo = sum(&frame[addresses], 6 + 20 + payload as u64);
+        frame[tcp + 16..tcp + 18].copy_from_slice(&(!fold(pseudo)).to_be_bytes());
+        (frame, tcp as u16)
+    }
+
+    fn checks(frame: &[u8], tcp: usize, is_ipv6: bool) {
+        let addresses = if is_ipv6 { 22..54 } else { 26..34 };
+        let l4 = (frame.len() - tcp) as u64;
+        let pseudo = sum(&frame[addresses], 6 + l4);
+        assert_eq!(fold(sum(&frame[tcp..], pseudo)), 0, "TCP");
+        if is_ipv6 {
+            assert_eq!(&frame[18..20], (l4 as u16).to_be_bytes());
+        } else {
+            assert_eq!(fold(sum(&frame[14..34], 0)), 0, "IPv4");
+            assert_eq!(&frame[16..18], (l4 as u16 + 20).to_be_bytes());
+        }
+    }
+
+    #[test]
+    fn segments_are_cut_into_frames_with_right_checksums() {
+        for is_ipv6 in [false, true] {
+            let (frame, tcp) = segment(3500, is_ipv6, 0x80 | 0x18 | 1);
+            let family = if is_ipv6 { Family::Tcp6 } else { Family::Tcp4 };
+            let work = Work {
+                checksum: Some((tcp, 16)),
+                segment: Some((family, 1448, true)),
+            };
+            let frames = cut(&frame, work).expect("a segment");
+            let payloads = frames
+                .iter()
+                .map(|frame| frame.len() - usize::from(tcp) - 20);
+            let payloads: Vec<_> = payloads.collect();
+            assert_eq!(payloads, [1448, 1448, 604]);
+            let tcp = usize::from(tcp);
+            let flags: Vec<_> = frames.iter().map(|frame| frame[tcp + 13]).collect();
+            assert_eq!(flags, [0x90, 0x10, 0x19]);
+            for (number, cut) in frames.iter().enumerate() {
+                checks(cut, tcp, is_ipv6);
+                let sequence = u32::from_be_bytes(cut[tcp + 4..tcp + 8].try_into().expect("four"));
+                assert_eq!(sequence, 0x0707_0707 + 1448 * number as u32);
+            }
+            let whole: Vec<u8> = frames.iter().flat_map(|f| f[tcp + 20..].to_vec()).collect();
+            assert_eq!(whole, frame[tcp + 20..]);
+        }
+    }
+
+    #[test]
+    fn a_checksum_is_completed() {
+        let (mut frame, tcp) = segment(101, false, 0x10);
+        // The header of IPv4 is not part of the work.
+        frame[16..18].copy_from_slice(&141u16.to_be_bytes());
+        frame[24..26].fill(0);
+        let header = fold(sum(&frame[14..34], 0));
+        frame[24..26].copy_from_slice(&header.to_be_bytes());
+        complete(&mut frame, (tcp, 16)).expect("in range");
+        checks(&frame, usize::from(tcp), false);
+        assert_eq!(
+            complete(&mut frame, (150, 16)),
+            Err(Lie("a checksum beyond the frame"))
+        );
+    }
+
+    #[test]
+    fn headers_that_lie_are_refused() {
+        let lies = |edit: fn(&mut [u8; HEADER])| {
+            let work = Work {
+                checksum: Some((34, 16)),
+                segment: Some((Family::Tcp4, 1448, false)),
+            };
+            let mut header = work.header(54);
+            edit(&mut header);
+            Work::parse(&header, 4000)
+        };
+        assert!(lies(|_| ()).is_ok());
+        assert!(lies(|header| header[0] = 0).is_err());
+        assert!(lies(|header| header[1] = 3).is_err());
+        assert!(lies(|header| header[4..6].fill(0)).is_err());
+        assert!(lies(|header| header[7] = 0xff).is_err());
+        let (frame, tcp) = segment(3500, false, 0);
+        let work = |start, family| Work {
+            checksum: Some((start, 16)),
+            segment: Some((family, 1448, false)),
+        };
+        assert!(cut(&frame, work(tcp, Family::Tcp6)).is_err());
+        assert!(cut(&frame, work(tcp - 4, Family::Tcp4)).is_err());
+        assert!(cut(&frame, work(4000, Family::Tcp4)).is_err());
+        assert!(cut(&frame[..40], work(tcp, Family::Tcp4)).is_err());
+    }
+
+    #[test]
+    fn a_header_survives_writing_and_reading() {
+        let work = Work {
+            checksum: Some((34, 16)),
+            segment: Some((Family::Tcp6, 1400, true)),
+        };
+        assert_eq!(Work::parse(&work.header(54), 4000), Ok(work));
+        assert!(!Takes::default().takes(work));
+        let takes = Takes {
+            checksum: true,
+            tcp6: true,
+            ..Takes::default()
+        };
+        assert!(!takes.takes(work), "CWR");
+        assert!(Takes { ecn: true, ..takes }.takes(work));
+    }
+}

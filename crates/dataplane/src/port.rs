@@ -1,0 +1,154 @@
+//! Ports: what the switch asks of each kind.
+
+use crate::{
+    frame::Frame,
+    memory::{Memory, Piece},
+    offload::{Takes, Work},
+    ring::Broken,
+    tap::Tap,
+    vhost::device::Device,
+};
+
+/// What a port has for the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intake {
+    /// A frame.
+    Frame,
+    /// Something that is none, and was taken; its buffers are to be released.
+    Malformed,
+    /// Nothing now.
+    Empty,
+}
+
+/// The fate of a frame at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The receiver has it.
+    Done,
+    /// The receiver has no buffers for it now.
+    NoRoom,
+    /// The receiver never has a buffer for a frame of this length.
+    TooLong,
+    /// Nobody receives here.
+    Down,
+    /// The kernel refused it.
+    Refused,
+}
+
+/// A frame as it leaves.
+#[derive(Debug)]
+pub struct Outgoing<'a> {
+    /// The sender's queue pair.
+    pub pair: u16,
+    /// Its first bytes, with the tag that it has at this exit.
+    pub start: &'a [u8],
+    /// The bytes behind, if the switch has them.
+    pub own: Option<&'a [u8]>,
+    /// The bytes behind, in the memory of its sender.
+    pub pieces: &'a [Piece],
+    /// The memory of its sender.
+    pub memory: &'a Memory,
+    /// The work that is left.
+    pub work: Work,
+    /// Length of the bytes behind the start.
+    pub rest_bytes: u32,
+}
+
+impl Outgoing<'_> {
+    /// Its length.
+    #[inline]
+    pub fn bytes(&self) -> u32 {
+        self.start.len() as u32 + self.rest_bytes
+    }
+
+    /// Length of its headers up to the payload of TCP, for the header of a segment.
+    pub fn headers(&self) -> u16 {
+        let Some((start, _)) = self.work.checksum else {
+            return 0;
+        };
+        let tcp = self.start.get(usize::from(start) + 12);
+        start.saturating_add(tcp.map_or(20, |&byte| u16::from(byte >> 4) * 4))
+    }
+}
+
+/// A port of any kind.
+#[derive(Debug)]
+pub enum Port {
+    /// An adapter of a guest.
+    Vhost(Box<Device>),
+    /// An interface of the kernel.
+    Tap(Box<Tap>),
+}
+
+impl Port {
+    /// What it takes.
+    pub fn takes(&self) -> Takes {
+        match self {
+            Self::Vhost(device) => device.takes(),
+            Self::Tap(_) => Tap::TAKES,
+        }
+    }
+
+    /// Whether somebody sends and receives here.
+    pub fn is_up(&self) -> bool {
+        match self {
+            Self::Vhost(device) => device.is_up(),
+            Self::Tap(_) => true,
+        }
+    }
+
+    /// Fills `frame` with the next one.
+    ///
+    /// # Errors
+    /// A ring that breaks the rules.
+    #[inline]
+    pub fn take(&mut self, frame: &mut Frame) -> Result<Intake, Broken> {
+        match self {
+            Self::Vhost(device) => device.take(frame),
+            Self::Tap(tap) => Ok(tap.take(frame)),
+        }
+    }
+
+    /// All exits have a frame of this port.
+    #[inline]
+    pub fn release(&mut self, pair: u16, token: u16) {
+        match self {
+            Self::Vhost(device) => device.release(pair, token),
+            Self::Tap(tap) => tap.release(),
+        }
+    }
+
+    /// Delivers a frame.
+    ///
+    /// # Errors
+    /// A ring that breaks the rules.
+    #[inline]
+    pub fn deliver(&mut self, frame: &Outgoing<'_>) -> Result<Delivery, Broken> {
+        match self {
+            Self::Vhost(device) => device.deliver(frame),
+            Self::Tap(tap) => Ok(tap.deliver(frame)),
+        }
+    }
+
+    /// Whether a frame that did not fit may fit now.
+    ///
+    /// # Errors
+    /// A ring that breaks the rules.
+    pub fn has_new_room(&mut self) -> Result<bool, Broken> {
+        match self {
+            Self::Vhost(device) => device.has_new_room(),
+            Self::Tap(tap) => Ok(tap.has_room()),
+        }
+    }
+
+    /// Asks for a wake-up before the worker sleeps. Whether there is work already.
+    ///
+    /// # Errors
+    /// A ring that breaks the rules.
+    pub fn arm(&mut self) -> Result<bool, Broken> {
+        match self {
+            Self::Vhost(device) => device.arm(),
+            Self::Tap(_) => Ok(false),
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! A split virtqueue, seen from the device (Virtio 1.2, 2.7).
+//!
+//! ```text
+//!  driver ── available ──▶ take() ── chain() ──▶ pieces of its memory
+//!  driver ◀── used ──────── publish() ◀── complete()
+//! ```
+//!
+//! Chains may be completed in any order. Completed chains become visible to the driver with
+//! [`Ring::publish`], all at once. The driver may write anything into the ring at any time: each
+//! value is read once and checked, and a ring that breaks the rules gives a [`Broken`].
+
+use crate::memory::{Memory, Piece, Refused, Word, full_fence};
+
+/// The longest ring (Virtio 1.2, 2.7).
+pub const SIZE_MAX: u32 = 32768;
+
+/// The longest chain that is taken. Linux sends at most 17 fragments and their header.
+const CHAIN_MAX: usize = 1024;
+
+const DESCRIPTOR: u32 = 16;
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+const INDIRECT: u16 = 4;
+/// Of the flags of both rings: no notification is wanted.
+const NO_NOTIFY: u16 = 1;
+
+/// The rule that a driver broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken(pub &'static str);
+
+/// The addresses of a ring, in the process of the frontend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// Descriptors.
+    pub descriptors: u64,
+    /// The ring of available chains.
+    pub available: u64,
+    /// The ring of used chains.
+    pub used: u64,
+}
+
+/// A descriptor, as it was read.
+#[derive(Clone, Copy, Debug)]
+struct Descriptor {
+    address: u64,
+    len: u32,
+    flags: u16,
+    next: u16,
+}
+
+impl Descriptor {
+    fn parse(bytes: &[u8; DESCRIPTOR as usize]) -> Self {
+        let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let half = |at: usize| u32::from(word(at)) | u32::from(word(at + 2)) << 16;
+        Self {
+            address: u64::from(half(0)) | u64::from(half(4)) << 32,
+            len: half(8),
+            flags: word(12),
+            next: word(14),
+        }
+    }
+}
+
+/// A ring that is in use.
+#[derive(Debug)]
+pub struct Ring {
+    size: u16,
+    descriptors: Piece,
+    available: Piece,
+    used: Piece,
+    available_flags: Word,
+    available_index: Word,
+    used_event: Word,
+    used_flags: Word,
+    used_index: Word,
+    available_event: Word,
+    event_index: bool,
+    /// The next available entry to read.
+    next_available: u16,
+    /// The driver's index as it was read last.
+    seen_available: u16,
+    /// The next used entry to write.
+    next_used: u16,
+    /// The index that the driver has been shown.
+    shown_used: u16,
+}
+
+impl Ring {
+    /// A ring of `size` entries in this memory, from the indices `base` on. `event_index` says
+    /// whether `VIRTIO_F_EVENT_IDX` was negotiated.
+    ///
+    /// # Errors
+    /// A size that is no power of two or above [`SIZE_MAX`]; addresses outside of the memory or
+    /// not aligned.
+    pub fn new(
+        memory: &Memory,
+        size: u32,
+        at: Addresses,
+        base: u16,
+        event_index: bool,
+    ) -> Result<Self, Refused> {
+        if !size.is_power_of_two() || size > SIZE_MAX {
+            return Err(Refused(format!("a ring cannot have {size} entries")));
+        }
+        let find = |what: &str, address: u64, bytes: u32| {
+            let reason = || format!("the {what} at {address:#x} are not in the guest's memory");
+            memory.user(address, bytes).ok_or_else(|| Refused(reason()))
+        };
+        let descriptors = find("descriptors", at.descriptors, size * DESCRIPTOR)?;
+        let available = find("available entries", at.available, 6 + 2 * size)?;
+        let used = find("used entries", at.used, 6 + 8 * size)?;
+        let word = |piece: Piece, at: u32| memory.word(part(piece, at, 2));
+        let used_index = word(used, 2)?;
+        Ok(Self {
+            size: size as u16,
+            descriptors,
+            available,
+            used,
+            available_flags: word(available, 0)?,
+            available_index: word(available, 2)?,
+            used_event: word(available, 4 + 2 * size)?,
+            used_flags: word(used, 0)?,
+            used_index,
+            available_event: word(used, 4 + 8 * size)?,
+            event_index,
+            next_available: base,
+            seen_available: base,
+            next_used: used_index.load(memory),
+            shown_used: used_index.load(memory),
+        })
+    }
+
+    /// Entries.
+    pub fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// The next available entry to read: where a successor goes on.
+    pub fn base(&self) -> u16 {
+        self.next_available
+    }
+
+    /// Chains that are available now.
+    ///
+    /// # Errors
+    /// The driver's index is ahead by more than the ring holds.
+    #[inline]
+    pub fn available(&mut self, memory: &Memory) -> Result<u16, Broken> {
+        let known = self.seen_available.wrapping_sub(self.next_available);
+        if known > 0 {
+            return Ok(known);
+        }
+        self.seen_available = self.available_index.load(memory);
+        let count = self.seen_available.wrapping_sub(self.next_available);
+        if count > self.size {
+            self.seen_available = self.next_available;
+            return Err(Broken("its index jumps by more than the ring holds"));
+        }
+        Ok(count)
+    }
+
+    /// The head of the chain that is `ahead` of the next one. The caller has seen that so many are
+    /// [`Ring::available`].
+    ///
+    /// # Errors
+    /// A head that is no entry of the ring.
+    #[inline]
+    pub fn head(&self, memory: &Memory, ahead: u16) -> Result<u16, Broken> {
+        let slot = self.next_available.wrapping_add(ahead) & (self.size - 1);
+        let mut bytes = [0; 2];
+        memory.read(part(self.available, 4 + 2 * u32::from(slot), 2), &mut bytes);
+        let head = u16::from_le_bytes(bytes);
+        if head >= self.size {
+            return Err(Broken("a chain begins beyond the ring"));
+        }
+        Ok(head)
+    }
+
+    /// Chains that are known to be available, without another look.
+    #[inline]
+    pub fn known(&self) -> u16 {
+        self.seen_available.wrapping_sub(self.next_available)
+    }
+
+    /// Looks again for available chains and returns how many there are.
+    ///
+    /// # Errors
+    /// As [`Ring::available`].
+    pub fn look(&mut self, memory: &Memory) -> Result<u16, Broken> {
+        let index = self.available_index.load(memory);
+        if index.wrapping_sub(self.next_available) > self.size {
+            return Err(Broken("its index jumps by more than the ring holds"));
+        }
+        self.seen_available = index;
+        Ok(self.known())
+    }
+
+    /// Starts to fetch the descriptor of the chain that is `ahead` of the next one, if there is one.
+    #[inline]
+    pub fn prefetch_descriptor(&self, memory: &Memory, ahead: u16) {
+        if ahead < self.known() {
+            if let Ok(head) = self.head(memory, ahead) {
+                memory.prefetch(self.descriptor(head));
+            }
+        }
+    }
+
+    /// Starts to fetch the first buffer of that chain, which needs its descriptor.
+    #[inline]
+    pub fn prefetch_buffer(&self, memory: &Memory, ahead: u16) {
+        if ahead >= self.known() {
+            return;
+        }
+        let Ok(head) = self.head(memory, ahead) else {
+            return;
+        };
+        let mut bytes = [0; DESCRIPTOR as usize];
+        memory.read(self.descriptor(head), &mut bytes);
+        let address = Descriptor::parse(&bytes).address;
+        if let Some(piece) = memory.guest(address, 1) {
+            memory.prefetch(piece);
+        }
+    }
+
+    fn descriptor(&self, head: u16) -> Piece {
+        part(self.descriptors, u32::from(head) * DESCRIPTOR, DESCRIPTOR)
+    }
+
+    /// Takes so many chains, at most those that are [`Ring::known`].
+    #[inline]
+    pub fn advance(&mut self, chains: u16) {
+        debug_assert!(chains <= self.known());
+        self.next_available = self.next_available.wrapping_add(chains);
+    }
+
+    /// Adds the pieces of a chain to `pieces`. `writable` says which kind of chain this ring has.
+    ///
+    /// # Errors
+    /// A loop, a piece outside of the guest's memory, one of the other kind, an indirect table that
+    /// is malformed.
+    pub fn chain(
+        &self,
+        memory: &Memory,
+        head: u16,
+        writable: bool,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<(), Broken> {
+        let (mut table, mut entries) = (self.descriptors, u32::from(self.size));
+        let (mut at, mut indirect) = (head, false);
+        for _ in 0..CHAIN_MAX {
+            if u32::from(at) >= entries {
+                return Err(Broken("a chain goes on beyond its table"));
+            }
+            let mut bytes = [0; DESCRIPTOR as usize];
+            memory.read(
+                part(table, u32::from(at) * DESCRIPTOR, DESCRIPTOR),
+                &mut bytes,
+            );
+            let descriptor = Descriptor::parse(&bytes);
+            if descriptor.flags & INDIRECT != 0 {
+                let whole = descriptor.len % DESCRIPTOR == 0 && descriptor.len > 0;
+                if indirect || !whole || descriptor.flags & NEXT != 0 {
+                    return Err(Broken("an indirect table is malformed"));
+                }
+                table = memory
+                    .guest(descriptor.address, descriptor.len)
+                    .ok_or(Broken("an indirect table is not in the guest's memory"))?;
+                (entries, at, indirect) = (descriptor.len / DESCRIPTOR, 0, true);
+                continue;
+            }
+            if (descriptor.flags & WRITE != 0) != writable {
+                return Err(Broken("a buffer has the wrong direction"));
+            }
+            if descriptor.len > 0 {
+                let piece = memory
+                    .guest(descriptor.address, descriptor.len)
+                    .ok_or(Broken("a buffer is not in the guest's memory"))?;
+                pieces.push(piece);
+            }
+            if descriptor.flags & NEXT == 0 {
+                return Ok(());
+            }
+            at = descriptor.next;
+        }
+        Err(Broken("a chain is a loop"))
+    }
+
+    /// Completes a chain, into which `written` bytes were written.
+    #[inline]
+    pub fn complete(&mut self, memory: &Memory, head: u16, written: u32) {
+        let slot = u32::from(self.next_used & (self.size - 1));
+        let mut entry = [0; 8];
+        entry[..4].copy_from_slice(&u32::from(head).to_le_bytes());
+        entry[4..].copy_from_slice(&written.to_le_bytes());
+        memory.write(part(self.used, 4 + 8 * slot, 8), &entry);
+        self.next_used = self.next_used.wrapping_add(1);
+    }
+
+    /// Shows the driver all completed chains, and returns whether it wants to be called.
+    pub fn publish(&mut self, memory: &Memory) -> bool {
+        let (old, new) = (self.shown_used, self.next_used);
+        if old == new {
+            return false;
+        }
+        self.used_index.store(memory, new);
+        self.shown_used = new;
+        full_fence();
+        if self.event_index {
+            let event = self.used_event.load(memory);
+            new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+        } else {
+            self.available_flags.load(memory) & NO_NOTIFY == 0
+        }
+    }
+
+    /// Asks the driver to kick when it makes the next chain available. The caller looks once more
+    /// before it sleeps.
+    pub fn want_kick(&mut self, memory: &Memory) {
+        if self.event_index {
+            // The driver compares with the entry that it adds next, so all it has added counts.
+            self.available_event.store(memory, self.seen_available);
+        } else {
+            self.used_flags.store(memory, 0);
+        }
+        full_fence();
+    }
+
+    /// Asks the driver not to kick.
+    pub fn want_no_kick(&mut self, memory: &Memory) {
+        if self.event_index {
+            // An entry that the driver has just passed comes round again after 2^16 chains.
+            let passed = self.seen_available.wrapping_sub(1);
+            self.available_event.store(memory, passed);
+        } else {
+            self.used_flags.store(memory, NO_NOTIFY);
+        }
+    }
+}
+
+/// A part of a piece that has been checked to hold it.
+#[inline]
+fn part(mut piece: Piece, at: u32, bytes: u32) -> Piece {
+    piece.skip(at);
+    piece.first(bytes)
+}

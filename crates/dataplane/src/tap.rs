@@ -1,0 +1,194 @@
+//! Ports at interfaces of the kernel (TAP), with the header that says what work is left.
+//!
+//! Frames that the kernel has for the switch wait in the interface's queue while the switch has
+//! [`Tap::HELD_MAX`] of them; the kernel drops what does not fit there, and counts it
+//! ([`Tap::kernel_drops`]). So this port is lossy at ingress.
+
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::CString,
+    fs::{self, File, OpenOptions},
+    io::{self, ErrorKind, IoSlice, Read, Write},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    os::unix::fs::OpenOptionsExt,
+};
+
+use anyhow::{Context, anyhow};
+
+use crate::{
+    frame::{Frame, Rest},
+    offload::{HEADER, Takes, Work},
+    port::{Delivery, Intake, Outgoing},
+};
+
+const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
+const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0;
+const TUNSETVNETHDRSZ: libc::Ioctl = 0x4004_54d8;
+const IFF_TAP: i16 = 2;
+const IFF_NO_PI: i16 = 0x1000;
+const IFF_VNET_HDR: i16 = 0x4000;
+/// Checksums, TCP over IPv4 and IPv6, CWR (`TUN_F_*`).
+const OFFLOADS: libc::c_uint = 1 | 2 | 4 | 8;
+
+/// The longest read: a segment of 64 KB, its headers and the header before it.
+const READ_MAX: usize = HEADER + 65_535 + 18;
+
+/// An interface.
+#[derive(Debug)]
+pub struct Tap {
+    file: File,
+    name: String,
+    buffer: Box<[u8]>,
+    held: usize,
+    whole: Vec<u8>,
+}
+
+impl Tap {
+    /// What the kernel takes.
+    pub const TAKES: Takes = Takes {
+        checksum: true,
+        tcp4: true,
+        tcp6: true,
+        ecn: true,
+    };
+
+    /// Frames of this interface that the switch holds at most.
+    pub const HELD_MAX: usize = 256;
+
+    /// Opens an interface, and makes it if there is none of this name.
+    ///
+    /// # Errors
+    /// The kernel's reason, and what to do.
+    pub fn open(name: &str) -> anyhow::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        let file = options.custom_flags(libc::O_NONBLOCK).open("/dev/net/tun");
+        let file = file.context("cannot open /dev/net/tun; load the module tun, and be root")?;
+        let (bytes, text) = (name.as_bytes(), CString::new(name)?);
+        if bytes.is_empty() || bytes.len() >= libc::IFNAMSIZ {
+            return Err(anyhow!(
+                "an interface's name has 1 to 15 bytes, not '{name}'"
+            ));
+        }
+        // SAFETY: zeroed is a valid value of this C structure.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, &from) in request.ifr_name.iter_mut().zip(text.as_bytes()) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
+        let descriptor = file.as_raw_fd();
+        // SAFETY: the request is a valid structure for this call, which keeps no pointer.
+        let made = unsafe { libc::ioctl(descriptor, TUNSETIFF, &raw mut request) };
+        succeed(made).with_context(|| format!("cannot attach to the interface {name}"))?;
+        let header_bytes = HEADER as libc::c_int;
+        // SAFETY: as above, with a number.
+        let sized = unsafe { libc::ioctl(descriptor, TUNSETVNETHDRSZ, &raw const header_bytes) };
+        succeed(sized).with_context(|| format!("{name}: cannot set its header"))?;
+        // SAFETY: this request takes a number and no pointer.
+        let offloads = unsafe { libc::ioctl(descriptor, TUNSETOFFLOAD, OFFLOADS) };
+        succeed(offloads).with_context(|| format!("{name}: cannot set its offloads"))?;
+        Ok(Self {
+            file,
+            name: name.to_owned(),
+            buffer: vec![0; READ_MAX].into(),
+            held: 0,
+            whole: Vec::new(),
+        })
+    }
+
+    /// Its descriptor, readable when the kernel has frames.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it is read.
+    pub fn is_read(&self) -> bool {
+        self.held < Self::HELD_MAX
+    }
+
+    /// Frames that the kernel dropped on their way into the switch.
+    pub fn kernel_drops(&self) -> Option<u64> {
+        let path = format!("/sys/class/net/{}/statistics/tx_dropped", self.name);
+        fs::read_to_string(path).ok()?.trim().parse().ok()
+    }
+
+    /// Fills `frame` with the next one.
+    pub fn take(&mut self, frame: &mut Frame) -> Intake {
+        if !self.is_read() {
+            return Intake::Empty;
+        }
+        let Ok(bytes) = self.file.read(&mut self.buffer) else {
+            return Intake::Empty;
+        };
+        self.held += 1;
+        (frame.pair, frame.token) = (0, Some(0));
+        let Some((header, packet)) = self.buffer[..bytes].split_first_chunk::<HEADER>() else {
+            return Intake::Malformed;
+        };
+        let Ok(work) = Work::parse(header, packet.len() as u32) else {
+            return Intake::Malformed;
+        };
+        if packet.len() < 14 {
+            return Intake::Malformed;
+        }
+        frame.set_own(packet);
+        frame.work = work;
+        Intake::Frame
+    }
+
+    /// All exits have a frame of this port.
+    pub fn release(&mut self) {
+        self.held -= 1;
+    }
+
+    /// Whether the kernel takes frames: it always does.
+    pub fn has_room(&self) -> bool {
+        true
+    }
+
+    /// Writes a frame to the interface.
+    pub fn deliver(&mut self, frame: &Outgoing<'_>) -> Delivery {
+        let header = frame.work.header(frame.headers());
+        let rest = frame.own.unwrap_or_else(|| {
+            self.whole.clear();
+            for &piece in frame.pieces {
+                let at = self.whole.len();
+                self.whole.resize(at + piece.len as usize, 0);
+                frame.memory.read(piece, &mut self.whole[at..]);
+            }
+            &self.whole
+        });
+        let parts = [
+            IoSlice::new(&header),
+            IoSlice::new(frame.start),
+            IoSlice::new(rest),
+        ];
+        match self.file.write_vectored(&parts) {
+            Ok(_) => Delivery::Done,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Delivery::NoRoom,
+            // The interface is down.
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => Delivery::Down,
+            Err(_) => Delivery::Refused,
+        }
+    }
+}
+
+impl Frame {
+    /// Whether the switch has its bytes.
+    pub fn is_own(&self) -> bool {
+        matches!(self.rest, Rest::Own)
+    }
+}
+
+fn succeed(code: libc::c_int) -> io::Result<()> {
+    if code < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

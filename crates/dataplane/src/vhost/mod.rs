@@ -1,0 +1,136 @@
+//! Ports of vhost-user: a network adapter of a guest, whose rings and memory are the switch's.
+//!
+//! ```text
+//!  frontend (QEMU, UML, testpmd) ══ messages ══▶ session ── changes ──▶ device
+//!        its guest ◀═════════════ rings in shared memory ═════════════▶ (worker thread)
+//! ```
+//!
+//! A thread of its own answers the messages of a port ([`session`]), so a frontend that says
+//! nothing, or half of a message, stops nobody. The worker owns the rings ([`device`]) and applies
+//! what the session tells it.
+
+pub mod device;
+pub mod relay;
+pub mod session;
+
+use std::{fs::File, sync::Arc};
+
+use crate::{memory::Memory, ring::Addresses};
+
+/// Queue pairs of a port.
+pub const PAIRS_MAX: usize = 8;
+
+/// Features of the device (Virtio 1.2, 5.1.3 and 6).
+pub mod feature {
+    /// The device takes frames without their checksum.
+    pub const CHECKSUM: u64 = 1 << 0;
+    /// The driver takes frames without their checksum.
+    pub const GUEST_CHECKSUM: u64 = 1 << 1;
+    /// The driver takes segments of TCP over IPv4.
+    pub const GUEST_TSO4: u64 = 1 << 7;
+    /// The driver takes segments of TCP over IPv6.
+    pub const GUEST_TSO6: u64 = 1 << 8;
+    /// The driver takes segments that begin with CWR.
+    pub const GUEST_ECN: u64 = 1 << 9;
+    /// The device takes segments of TCP over IPv4.
+    pub const HOST_TSO4: u64 = 1 << 11;
+    /// The device takes segments of TCP over IPv6.
+    pub const HOST_TSO6: u64 = 1 << 12;
+    /// The device takes segments that begin with CWR.
+    pub const HOST_ECN: u64 = 1 << 13;
+    /// The device says which address its adapter has.
+    pub const MAC: u64 = 1 << 5;
+    /// A frame may take several receive buffers.
+    pub const MERGEABLE: u64 = 1 << 15;
+    /// Several queue pairs.
+    pub const MULTIQUEUE: u64 = 1 << 22;
+    /// Chains in tables of their own.
+    pub const INDIRECT: u64 = 1 << 28;
+    /// Notifications by index.
+    pub const EVENT_INDEX: u64 = 1 << 29;
+    /// Messages negotiate protocol features (vhost-user).
+    pub const PROTOCOL: u64 = 1 << 30;
+    /// Virtio 1.
+    pub const VERSION_1: u64 = 1 << 32;
+
+    /// What the switch offers at every port.
+    pub const OFFERED: u64 = CHECKSUM
+        | GUEST_CHECKSUM
+        | GUEST_TSO4
+        | GUEST_TSO6
+        | GUEST_ECN
+        | HOST_TSO4
+        | HOST_TSO6
+        | HOST_ECN
+        | MERGEABLE
+        | INDIRECT
+        | EVENT_INDEX
+        | PROTOCOL
+        | VERSION_1;
+}
+
+/// What a port offers beside [`feature::OFFERED`]. A driver that is not told otherwise (UML) gives
+/// up where queue pairs are offered that it cannot choose from, so one is the default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Queue pairs, 1 to [`PAIRS_MAX`].
+    pub pairs: u16,
+    /// The address of the adapter, if the switch knows it.
+    pub mac: Option<[u8; 6]>,
+}
+
+impl Offer {
+    /// Its features.
+    pub fn features(&self) -> u64 {
+        let several = if self.pairs > 1 {
+            feature::MULTIQUEUE
+        } else {
+            0
+        };
+        let mac = if self.mac.is_some() { feature::MAC } else { 0 };
+        feature::OFFERED | several | mac
+    }
+
+    /// The configuration space of the adapter (Virtio 1.2, 5.1.4): address, status, queue pairs.
+    pub fn space(&self) -> [u8; 10] {
+        let mut space = [0; 10];
+        space[..6].copy_from_slice(&self.mac.unwrap_or_default());
+        space[6..8].copy_from_slice(&1u16.to_le_bytes());
+        space[8..].copy_from_slice(&self.pairs.to_le_bytes());
+        space
+    }
+}
+
+/// A ring that a frontend has set up.
+#[derive(Debug)]
+pub struct Setup {
+    /// Entries.
+    pub size: u32,
+    /// Addresses.
+    pub at: Addresses,
+    /// The first available entry to read.
+    pub base: u16,
+    /// Readable when the driver kicks; the switch polls if there is none.
+    pub kick: Option<File>,
+    /// Written to call the driver; it polls if there is none.
+    pub call: Option<File>,
+}
+
+/// What a session tells the worker.
+#[derive(Debug)]
+pub enum Change {
+    /// Features were negotiated.
+    Features(u64),
+    /// The guest's memory is this one now.
+    Memory(Arc<Memory>),
+    /// A ring starts.
+    Start(usize, Setup),
+    /// A ring stops; the answer is the next entry that it would have read.
+    Stop(usize),
+    /// A ring is enabled or disabled.
+    Enable(usize, bool),
+    /// Where to call the driver of a ring has changed.
+    Call(usize, Option<File>),
+    /// The frontend has gone.
+    Gone,
+}

@@ -1,0 +1,525 @@
+//! The messages of one port, in a thread of their own.
+//!
+//! The switch is the server (it listens, and the frontend connects) or the client (it connects to
+//! the frontend's socket, and tries again after a second). Either way the port lives on when the
+//! frontend goes, and the next connection starts anew.
+
+use std::{
+    fs::File,
+    io,
+    os::{fd::AsFd, unix::net::UnixStream},
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use vhost::{
+    VhostUserMemoryRegionBase,
+    vhost_user::{
+        BackendReqHandler, Error, Listener, Result, VhostUserBackendReqHandlerMut,
+        VhostUserProtocolFeatures,
+        message::{
+            VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags,
+            VhostUserInflight, VhostUserLog, VhostUserMemoryRegion, VhostUserShMemConfig,
+            VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVringAddrFlags,
+            VhostUserVringState,
+        },
+    },
+};
+
+use super::{Change, Offer, PAIRS_MAX, Setup, feature, relay::relay};
+use crate::{
+    memory::{Memory, REGIONS_MAX, Refused, Region},
+    ring::Addresses,
+    worker::Handle,
+};
+
+/// A client that has no frontend tries again after so long.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Which side of the socket the switch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The switch listens.
+    Server,
+    /// The frontend listens.
+    Client,
+}
+
+/// A running session: its thread ends when this is dropped.
+#[derive(Debug)]
+pub struct Session {
+    ends: Arc<AtomicBool>,
+    connection: Arc<Mutex<Option<UnixStream>>>,
+}
+
+impl Session {
+    /// Starts the thread of a port. Of a server, the socket exists when this returns.
+    ///
+    /// # Errors
+    /// The socket cannot be made, or the thread.
+    pub fn start(
+        path: &Path,
+        mode: Mode,
+        offer: Offer,
+        port: u16,
+        handle: Handle,
+    ) -> anyhow::Result<Self> {
+        let session = Self {
+            ends: Arc::default(),
+            connection: Arc::default(),
+        };
+        let listener = match mode {
+            Mode::Server => Some(listen(path)?),
+            Mode::Client => None,
+        };
+        let (ends, connection) = (Arc::clone(&session.ends), Arc::clone(&session.connection));
+        let path = path.to_owned();
+        thread::Builder::new()
+            .name(format!("port-{port}"))
+            .spawn(move || {
+                while !ends.load(Ordering::Acquire) {
+                    match connect(listener.as_ref(), &path) {
+                        Some(stream) => serve(
+                            stream,
+                            Backend::new(port, offer, handle.clone()),
+                            &connection,
+                        ),
+                        None => thread::sleep(RETRY),
+                    }
+                }
+            })?;
+        Ok(session)
+    }
+
+    /// Ends the connection; its frontend may connect again.
+    pub fn disconnect(&self) {
+        let connection = self.connection.lock();
+        if let Ok(Some(stream)) = connection.as_deref() {
+            // The frontend may have gone meanwhile.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Release);
+        self.disconnect();
+    }
+}
+
+fn listen(path: &Path) -> anyhow::Result<Listener> {
+    let explain = |error: &dyn std::fmt::Display| {
+        anyhow::anyhow!("cannot listen at {}: {error}", path.display())
+    };
+    if UnixStream::connect(path).is_ok() {
+        return Err(explain(&"another process listens there"));
+    }
+    let listener = Listener::new(path, true).map_err(|error| explain(&error))?;
+    listener
+        .set_nonblocking(true)
+        .map_err(|error| explain(&error))?;
+    Ok(listener)
+}
+
+/// The next connection, or `None` if there is none yet.
+fn connect(listener: Option<&Listener>, path: &Path) -> Option<UnixStream> {
+    match listener {
+        Some(listener) => listener.accept().ok().flatten(),
+        None => UnixStream::connect(path).ok(),
+    }
+}
+
+/// Answers the messages of one connection until it ends.
+fn serve(stream: UnixStream, backend: Backend, connection: &Mutex<Option<UnixStream>>) {
+    let (port, handle) = (backend.port, backend.handle.clone());
+    if let (Ok(mut slot), Ok(copy)) = (connection.lock(), stream.try_clone()) {
+        *slot = Some(copy);
+    }
+    let Ok((outer, inner)) = UnixStream::pair() else {
+        tracing::warn!(port, "no sockets for a connection");
+        return;
+    };
+    let relay = thread::spawn(move || relay(&stream, &outer));
+    let mut requests = BackendReqHandler::from_stream(inner, Arc::new(Mutex::new(backend)));
+    let reason = loop {
+        match requests.handle_request() {
+            Ok(()) | Err(Error::SocketRetry(_)) => {}
+            Err(Error::ReqHandlerError(error)) => {
+                tracing::warn!(port, %error, "a request of the frontend was refused");
+                break "it asked for what cannot be done".to_owned();
+            }
+            Err(error) => break error.to_string(),
+        }
+    };
+    drop(requests);
+    // It ends with either of its connections.
+    let _ = relay.join();
+    tracing::info!(port, reason, "the frontend has gone");
+    handle.change(port, Change::Gone).ok();
+    if let Ok(mut slot) = connection.lock() {
+        *slot = None;
+    }
+}
+
+/// What was said of a ring so far.
+#[derive(Debug, Default)]
+struct Told {
+    size: u32,
+    at: Option<Addresses>,
+    base: u16,
+    kick: Option<File>,
+    call: Option<File>,
+    runs: bool,
+}
+
+/// Answers to the frontend.
+struct Backend {
+    port: u16,
+    offer: Offer,
+    handle: Handle,
+    features: u64,
+    protocol: VhostUserProtocolFeatures,
+    regions: Vec<Arc<Region>>,
+    rings: Vec<Told>,
+    /// The channel for requests of the switch; it has none, but the frontend wants it open.
+    channel: Option<vhost::vhost_user::Backend>,
+}
+
+fn fail(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::ReqHandlerError(io::Error::other(reason))
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        fail(refused.0)
+    }
+}
+
+fn without_blocking(file: Option<File>) -> Option<File> {
+    if let Some(file) = &file {
+        // A frontend whose descriptor cannot be set so only stalls its own port's notifications.
+        if let Ok(flags) = fcntl_getfl(file.as_fd()) {
+            let _ = fcntl_setfl(file.as_fd(), flags | OFlags::NONBLOCK);
+        }
+    }
+    file
+}
+
+impl Backend {
+    fn new(port: u16, offer: Offer, handle: Handle) -> Self {
+        Self {
+            port,
+            offer,
+            handle,
+            features: 0,
+            protocol: VhostUserProtocolFeatures::empty(),
+            regions: Vec::new(),
+            channel: None,
+            rings: (0..2 * PAIRS_MAX).map(|_| Told::default()).collect(),
+        }
+    }
+
+    fn tell(&self, change: Change) -> Result<u16> {
+        self.handle.change(self.port, change).map_err(fail)
+    }
+
+    fn ring(&mut self, index: u32) -> Result<&mut Told> {
+        let ring = self.rings.get_mut(index as usize);
+        ring.ok_or(Error::InvalidParam)
+    }
+
+    fn tell_memory(&self) -> Result<()> {
+        let memory = Memory::new(self.regions.clone())?;
+        self.tell(Change::Memory(Arc::new(memory)))?;
+        Ok(())
+    }
+
+    fn map(region: &VhostUserSingleMemoryRegion, file: File) -> Result<Arc<Region>> {
+        let mapped = Region::map(
+            region.guest_phys_addr,
+            region.user_addr,
+            region.memory_size,
+            file,
+            region.mmap_offset,
+        )?;
+        Ok(Arc::new(mapped))
+    }
+
+    /// A ring starts with its kick descriptor (vhost-user, "Starting and stopping rings").
+    fn start(&mut self, index: u32) -> Result<()> {
+        let negotiates = self.features & feature::PROTOCOL != 0;
+        let ring = self.ring(index)?;
+        let Some(at) = ring.at else {
+            return Err(fail("a ring was started before it had addresses"));
+        };
+        let setup = Setup {
+            size: ring.size,
+            at,
+            base: ring.base,
+            kick: ring.kick.take(),
+            call: ring
+                .call
+                .as_ref()
+                .map(File::try_clone)
+                .transpose()
+                .map_err(fail)?,
+        };
+        ring.runs = true;
+        self.tell(Change::Start(index as usize, setup))?;
+        if !negotiates {
+            self.tell(Change::Enable(index as usize, true))?;
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self, index: u32) -> Result<u16> {
+        let ring = self.ring(index)?;
+        let base = ring.base;
+        if !std::mem::take(&mut ring.runs) {
+            return Ok(base);
+        }
+        self.tell(Change::Stop(index as usize))
+    }
+
+    fn stop_all(&mut self) -> Result<()> {
+        for index in 0..self.rings.len() as u32 {
+            let base = self.stop(index)?;
+            self.ring(index)?.base = base;
+        }
+        Ok(())
+    }
+}
+
+impl VhostUserBackendReqHandlerMut for Backend {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_owner(&mut self) -> Result<()> {
+        self.stop_all()
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        self.stop_all()?;
+        for index in 0..self.rings.len() {
+            self.tell(Change::Enable(index, false))?;
+        }
+        self.set_features(0)
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        Ok(self.offer.features())
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        if features & !self.offer.features() != 0 {
+            return Err(fail(format!(
+                "features that were not offered: {features:#x}"
+            )));
+        }
+        self.features = features;
+        self.tell(Change::Features(features))?;
+        Ok(())
+    }
+
+    fn set_mem_table(
+        &mut self,
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _: Option<bool>,
+    ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
+        let mapped = regions.iter().zip(files).map(|(region, file)| {
+            let mapped = Region::map(
+                region.guest_phys_addr,
+                region.user_addr,
+                region.memory_size,
+                file,
+                region.mmap_offset,
+            );
+            Ok(Arc::new(mapped?))
+        });
+        self.regions = mapped.collect::<Result<_>>()?;
+        self.tell_memory()?;
+        Ok(None)
+    }
+
+    fn set_vring_num(&mut self, index: u32, size: u32) -> Result<()> {
+        self.ring(index)?.size = size;
+        Ok(())
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        index: u32,
+        _: VhostUserVringAddrFlags,
+        descriptors: u64,
+        used: u64,
+        available: u64,
+        _: u64,
+    ) -> Result<()> {
+        self.ring(index)?.at = Some(Addresses {
+            descriptors,
+            available,
+            used,
+        });
+        Ok(())
+    }
+
+    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        let base = u16::try_from(base).map_err(|_| Error::InvalidParam)?;
+        self.ring(index)?.base = base;
+        Ok(())
+    }
+
+    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        let base = self.stop(index)?;
+        self.ring(index)?.base = base;
+        Ok(VhostUserVringState::new(index, u32::from(base)))
+    }
+
+    fn set_vring_kick(&mut self, index: u8, kick: Option<File>) -> Result<()> {
+        self.ring(u32::from(index))?.kick = without_blocking(kick);
+        self.start(u32::from(index))
+    }
+
+    fn set_vring_call(&mut self, index: u8, call: Option<File>) -> Result<()> {
+        let call = without_blocking(call);
+        let copy = call
+            .as_ref()
+            .map(File::try_clone)
+            .transpose()
+            .map_err(fail)?;
+        let ring = self.ring(u32::from(index))?;
+        ring.call = call;
+        if ring.runs {
+            self.tell(Change::Call(usize::from(index), copy))?;
+        }
+        Ok(())
+    }
+
+    fn set_vring_err(&mut self, _: u8, _: Option<File>) -> Result<()> {
+        Ok(())
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        // QEMU has a configuration space of its own, and warns of another.
+        let space = match self.offer.mac {
+            Some(_) => VhostUserProtocolFeatures::CONFIG,
+            None => VhostUserProtocolFeatures::empty(),
+        };
+        Ok(VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | space
+            // UML has no interrupt for its rings without this channel.
+            | VhostUserProtocolFeatures::BACKEND_REQ
+            | VhostUserProtocolFeatures::RESET_DEVICE
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
+    }
+
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        self.protocol = VhostUserProtocolFeatures::from_bits_truncate(features);
+        Ok(())
+    }
+
+    fn get_queue_num(&mut self) -> Result<u64> {
+        Ok(u64::from(self.offer.pairs))
+    }
+
+    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+        self.ring(index)?;
+        self.tell(Change::Enable(index as usize, enable))?;
+        Ok(())
+    }
+
+    fn get_config(&mut self, offset: u32, bytes: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        let mut space = self.offer.space().to_vec();
+        // Fields of features that are not offered are zero.
+        space.resize(space.len().max(offset as usize + bytes as usize), 0);
+        Ok(space[offset as usize..][..bytes as usize].to_vec())
+    }
+
+    fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
+        Err(Error::InvalidOperation(
+            "a driver cannot configure this adapter",
+        ))
+    }
+
+    fn set_backend_req_fd(&mut self, channel: vhost::vhost_user::Backend) {
+        self.channel = Some(channel);
+    }
+
+    fn set_gpu_socket(&mut self, _: vhost::vhost_user::GpuBackend) -> Result<()> {
+        Err(Error::InvalidOperation("this is a network adapter"))
+    }
+
+    fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
+        Err(Error::InvalidOperation("this is a network adapter"))
+    }
+
+    fn get_inflight_fd(&mut self, _: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        Err(Error::InvalidOperation("inflight was not offered"))
+    }
+
+    fn set_inflight_fd(&mut self, _: &VhostUserInflight, _: File) -> Result<()> {
+        Err(Error::InvalidOperation("inflight was not offered"))
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        Ok(REGIONS_MAX as u64)
+    }
+
+    fn add_mem_region(
+        &mut self,
+        region: &VhostUserSingleMemoryRegion,
+        file: File,
+        _: Option<bool>,
+    ) -> Result<Option<VhostUserMemoryRegionBase>> {
+        self.regions.push(Self::map(region, file)?);
+        self.tell_memory()?;
+        Ok(None)
+    }
+
+    fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
+        let same = |known: &Arc<Region>| {
+            known.guest == region.guest_phys_addr && known.user == region.user_addr
+        };
+        let before = self.regions.len();
+        self.regions.retain(|known| !same(known));
+        if self.regions.len() == before {
+            return Err(fail("a memory region that is not known was removed"));
+        }
+        self.tell_memory()
+    }
+
+    fn set_device_state_fd(
+        &mut self,
+        _: VhostTransferStateDirection,
+        _: VhostTransferStatePhase,
+        _: File,
+    ) -> Result<Option<File>> {
+        Err(Error::InvalidOperation("there is no state to transfer"))
+    }
+
+    fn check_device_state(&mut self) -> Result<()> {
+        Err(Error::InvalidOperation("there is no state to transfer"))
+    }
+
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        Err(Error::InvalidOperation(
+            "there is no shared memory of the device",
+        ))
+    }
+
+    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
+        Err(Error::InvalidOperation(
+            "the log of a migration was not offered",
+        ))
+    }
+}

@@ -1,0 +1,313 @@
+//! The thread that owns the ports.
+//!
+//! It polls while there is work, and for [`Pace::spin_ns`] longer. Then it asks all senders for
+//! kicks, looks once more, and sleeps until a kick, a frame of the kernel, or an order comes.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    os::fd::OwnedFd,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc::sync_channel,
+    },
+    thread::{self, JoinHandle},
+    time::Instant,
+};
+
+use anyhow::Context;
+use rustix::{
+    event::{
+        EventfdFlags, Timespec,
+        epoll::{self, EventData, EventFlags},
+        eventfd,
+    },
+    io::{read, write},
+};
+
+use crate::{
+    engine::Engine,
+    port::Port,
+    vhost::{Change, session::Session},
+};
+
+/// How the thread waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Nanoseconds without work after which it sleeps.
+    pub spin_ns: u64,
+    /// The CPU on which it stays.
+    pub cpu: Option<u32>,
+}
+
+/// Between two looks at what is done now and then.
+const HOUSEKEEPING_NS: u64 = 100_000_000;
+
+/// Polls between two looks at the clock.
+const POLLS_PER_LOOK: u32 = 16;
+
+/// In the data of an event: an order, and not a port.
+const ORDER: u64 = u64::MAX;
+
+type Order = Box<dyn FnOnce(&mut Worker) + Send>;
+
+struct Orders {
+    queue: Mutex<VecDeque<Order>>,
+    waiting: AtomicBool,
+    wake: OwnedFd,
+}
+
+/// Gives orders to a worker.
+#[derive(Clone)]
+pub struct Handle(Arc<Orders>);
+
+impl Handle {
+    /// Does something in the worker's thread, between two polls, and returns its result.
+    ///
+    /// # Errors
+    /// The worker has ended.
+    pub fn call<T: Send + 'static>(
+        &self,
+        order: impl FnOnce(&mut Worker) -> T + Send + 'static,
+    ) -> Result<T, String> {
+        const ENDED: &str = "the switch has ended";
+        let (answer, result) = sync_channel(1);
+        let order: Order = Box::new(move |worker| {
+            // The caller waits for the answer.
+            let _ = answer.send(order(worker));
+        });
+        self.0.queue.lock().map_err(|_| ENDED)?.push_back(order);
+        self.0.waiting.store(true, Ordering::Release);
+        write(&self.0.wake, &1u64.to_ne_bytes()).map_err(|error| error.to_string())?;
+        result.recv().map_err(|_| ENDED.to_owned())
+    }
+
+    /// Applies what the session of a port says.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn change(&self, port: u16, change: Change) -> Result<u16, String> {
+        self.call(move |worker| {
+            let answer = worker.engine.apply(port, change);
+            worker.watch();
+            answer
+        })?
+    }
+}
+
+/// A running worker.
+pub struct Running {
+    /// Gives it orders.
+    pub handle: Handle,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Running {
+    /// Ends the worker, and waits for it.
+    pub fn end(&self) {
+        // If it has ended already there is nothing to stop.
+        let _ = self.handle.call(|worker| worker.ends = true);
+        let thread = self.thread.lock().ok().and_then(|mut thread| thread.take());
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the worker has done with its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// Times that it slept.
+    pub sleeps: u64,
+    /// Polls that moved nothing.
+    pub idle_polls: u64,
+    /// Polls that moved frames.
+    pub busy_polls: u64,
+}
+
+/// The thread's own things.
+pub struct Worker {
+    /// The switch.
+    pub engine: Engine,
+    /// By port, the session that closes with it.
+    pub sessions: HashMap<u16, Session>,
+    /// What it has done with its time.
+    pub effort: Effort,
+    pace: Pace,
+    orders: Arc<Orders>,
+    epoll: OwnedFd,
+    start: Instant,
+    worked_ns: u64,
+    kept_ns: u64,
+    ends: bool,
+}
+
+impl Worker {
+    /// Starts a thread for a switch.
+    ///
+    /// # Errors
+    /// The kernel gives no thread, eventfd or epoll.
+    pub fn start(engine: Engine, pace: Pace) -> anyhow::Result<Running> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let orders = Arc::new(Orders {
+            queue: Mutex::default(),
+            waiting: AtomicBool::new(false),
+            wake: wake.context("no eventfd")?,
+        });
+        let handle = Handle(Arc::clone(&orders));
+        let mut worker = Self {
+            engine,
+            sessions: HashMap::new(),
+            effort: Effort::default(),
+            pace,
+            orders,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).context("no epoll")?,
+            start: Instant::now(),
+            worked_ns: 0,
+            kept_ns: 0,
+            ends: false,
+        };
+        worker.watch();
+        let thread = thread::Builder::new()
+            .name("switch".to_owned())
+            .spawn(move || worker.run())?;
+        let thread = Mutex::new(Some(thread));
+        Ok(Running { handle, thread })
+    }
+
+    /// Nanoseconds since it started.
+    pub fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    fn run(&mut self) {
+        if let Some(cpu) = self.pace.cpu {
+            pin(cpu);
+        }
+        let (mut polls, mut now_ns) = (0u32, 0);
+        while !self.ends {
+            if self.orders.waiting.load(Ordering::Acquire) {
+                self.obey();
+            }
+            // A look at the clock takes as long as a frame.
+            if polls % POLLS_PER_LOOK == 0 {
+                now_ns = self.now_ns();
+            }
+            polls = polls.wrapping_add(1);
+            if self.engine.poll(now_ns) > 0 {
+                self.effort.busy_polls += 1;
+                self.worked_ns = now_ns;
+            } else {
+                self.effort.idle_polls += 1;
+            }
+            if now_ns.saturating_sub(self.kept_ns) > HOUSEKEEPING_NS {
+                self.kept_ns = now_ns;
+                self.engine.housekeep();
+                self.end_sessions();
+            }
+            if now_ns.saturating_sub(self.worked_ns) > self.pace.spin_ns {
+                self.sleep();
+                polls = 0;
+            }
+        }
+        self.sessions.clear();
+    }
+
+    fn obey(&mut self) {
+        self.orders.waiting.store(false, Ordering::Release);
+        // What was waiting is done below, and a new order writes again.
+        let _ = read(&self.orders.wake, &mut [0; 8]);
+        loop {
+            let next = self
+                .orders
+                .queue
+                .lock()
+                .ok()
+                .and_then(|mut queue| queue.pop_front());
+            let Some(order) = next else { return };
+            order(self);
+        }
+    }
+
+    /// A port that was closed for what its guest did ends its connection.
+    fn end_sessions(&mut self) {
+        for (port, bay) in self.engine.bays() {
+            if bay.closed.is_none() || bay.port.is_up() {
+                continue;
+            }
+            if let Some(session) = self.sessions.get(&port) {
+                session.disconnect();
+            }
+        }
+    }
+
+    fn sleep(&mut self) {
+        if self.engine.arm() || self.orders.waiting.load(Ordering::Acquire) {
+            self.engine.disarm();
+            self.worked_ns = self.now_ns();
+            return;
+        }
+        self.effort.sleeps += 1;
+        let mut events = Vec::with_capacity(64);
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: HOUSEKEEPING_NS as i64 + 1,
+        };
+        // An interruption is a wake-up.
+        let _ = epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut events),
+            Some(&timeout),
+        );
+        let mut woken = false;
+        for event in &events {
+            let data = event.data.u64();
+            woken = true;
+            if data != ORDER {
+                self.engine
+                    .kicked((data >> 16) as u16, (data & 0xffff) as usize);
+            }
+        }
+        self.engine.disarm();
+        if woken {
+            self.worked_ns = self.now_ns();
+        }
+    }
+
+    /// Watches the descriptors of all ports as they are now.
+    pub fn watch(&mut self) {
+        let Ok(fresh) = epoll::create(epoll::CreateFlags::CLOEXEC) else {
+            tracing::error!("no epoll: the switch polls");
+            self.pace.spin_ns = u64::MAX;
+            return;
+        };
+        let flags = EventFlags::IN;
+        let add = |fd: &dyn std::os::fd::AsFd, data: u64| {
+            let data = EventData::new_u64(data);
+            if let Err(error) = epoll::add(&fresh, fd.as_fd(), data, flags) {
+                tracing::warn!(%error, "a descriptor of a port cannot be watched");
+            }
+        };
+        add(&self.orders.wake, ORDER);
+        for (port, bay) in self.engine.bays() {
+            let data = u64::from(port) << 16;
+            match &bay.port {
+                Port::Vhost(device) => {
+                    for (index, kick) in device.kicks() {
+                        add(&kick, data | index as u64);
+                    }
+                }
+                Port::Tap(tap) => add(&tap.descriptor(), data),
+            }
+        }
+        self.epoll = fresh;
+    }
+}
+
+fn pin(cpu: u32) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu as usize);
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::warn!(cpu, %error, "the switch cannot stay on this CPU");
+    }
+}

@@ -1,0 +1,479 @@
+//! A guest with the driver of a network adapter, and the switch that it is tested with.
+
+#![allow(dead_code)] // each test program uses a part
+
+use std::{
+    fs::File,
+    os::fd::AsRawFd,
+    path::PathBuf,
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use sluicegate_dataplane::{
+    config::Config,
+    memory::{Memory, Piece, Region, Word},
+    offload::HEADER,
+    service::Service,
+    vhost::feature,
+};
+use vhost::{
+    VhostBackend, VhostUserMemoryRegionInfo, VringConfigData,
+    vhost_user::{Frontend, VhostUserFrontend, VhostUserProtocolFeatures},
+};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+/// Entries of a ring.
+pub const SIZE: u16 = 256;
+/// A guest's memory starts here, in the guest and in its frontend.
+pub const GUEST: u64 = 0x10_0000;
+pub const USER: u64 = 0x7f00_0000_0000;
+
+/// Bytes of a buffer: a frame of 1514 bytes with its header fits.
+pub const BUFFER: u64 = 2048;
+const RING: u64 = 0x8000;
+const BUFFERS: u64 = 0x10_0000;
+const BYTES: u64 = 2 * BUFFERS + 2 * SIZE as u64 * BUFFER;
+
+/// A limit for what never takes so long.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The features of a driver of a Linux guest.
+pub const LINUX: u64 = feature::OFFERED & !feature::INDIRECT;
+/// Those of one that leaves no work and takes none.
+pub const PLAIN: u64 = feature::VERSION_1 | feature::MERGEABLE | feature::PROTOCOL;
+
+/// Waits until something holds.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "{what} did not happen");
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// A running switch with its directory.
+pub struct Bench {
+    pub service: Arc<Service>,
+    pub directory: PathBuf,
+    text: String,
+}
+
+impl Bench {
+    /// With this `[switch]` table and a port for each name, with further keys.
+    pub fn new(switch: &str, ports: &[(&str, &str)]) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("sg-switch-{}-{number}", process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let mut text = format!("[switch]\n{switch}\n");
+        for (name, keys) in ports {
+            let socket = directory.join(format!("{name}.sock"));
+            let socket = socket.display();
+            text += &format!("[[port]]\nname = \"{name}\"\nvhost_user = \"{socket}\"\n{keys}\n");
+        }
+        let config = Config::parse("test", &text).expect("a configuration");
+        let service = Arc::new(Service::start(config).expect("a switch"));
+        Self {
+            service,
+            directory,
+            text,
+        }
+    }
+
+    /// Its configuration.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// A guest at a port.
+    pub fn guest(&self, port: &str, features: u64) -> Guest {
+        Guest::connect(&self.directory.join(format!("{port}.sock")), features)
+    }
+
+    /// Asks the worker of a port, by its number.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        order: impl FnOnce(&mut sluicegate_dataplane::worker::Worker) -> T + Send + 'static,
+    ) -> T {
+        self.service.handle().call(order).expect("it runs")
+    }
+
+    /// Frames dropped at any port.
+    pub fn dropped(&self) -> u64 {
+        self.ask(|worker| {
+            let ports = worker.engine.bays();
+            ports.map(|(_, bay)| bay.counters.dropped()).sum()
+        })
+    }
+
+    /// Frames dropped at a port for a reason.
+    pub fn drops(&self, port: u16, reason: sluicegate_dataplane::count::Drop) -> u64 {
+        self.ask(move |worker| {
+            let bay = worker.engine.bay_mut(port).expect("a port");
+            bay.counters.drops[reason as usize]
+        })
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.service.end();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// A driver's side of a ring.
+pub struct DriverRing {
+    index: usize,
+    available_index: Word,
+    used_index: Word,
+    base: u64,
+    pub next_available: u16,
+    next_used: u16,
+    free: Vec<u16>,
+    pub kick: EventFd,
+    pub call: EventFd,
+}
+
+fn half(value: u16) -> [u8; 2] {
+    value.to_le_bytes()
+}
+
+/// A guest.
+pub struct Guest {
+    pub memory: Memory,
+    pub file: File,
+    pub frontend: Frontend,
+    pub transmit: DriverRing,
+    pub receive: DriverRing,
+    header: usize,
+}
+
+impl Guest {
+    /// Connects to a port with these features, of those that it offers.
+    pub fn connect(path: &std::path::Path, features: u64) -> Self {
+        until("a connection", || {
+            std::os::unix::net::UnixStream::connect(path).is_ok()
+        });
+        // The connection above was one too, and must end first.
+        thread::sleep(Duration::from_millis(1));
+        let frontend = Frontend::connect(path, 2).expect("the port");
+        Self::over(frontend, features)
+    }
+
+    fn over(mut frontend: Frontend, features: u64) -> Self {
+        let file = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).expect("memfd"));
+        ftruncate(&file, BYTES).expect("its length");
+        let region = Region::map(GUEST, USER, BYTES, file.try_clone().expect("a copy"), 0);
+        let memory = Memory::new(vec![Arc::new(region.expect("a region"))]).expect("a memory");
+        frontend.set_owner().expect("owner");
+        let offered = frontend.get_features().expect("features");
+        let features = features & offered;
+        if features & feature::PROTOCOL != 0 {
+            let protocol = frontend.get_protocol_features().expect("protocol");
+            let wanted = VhostUserProtocolFeatures::REPLY_ACK
+                | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
+            frontend
+                .set_protocol_features(protocol & wanted)
+                .expect("protocol");
+        }
+        frontend.set_features(features).expect("features");
+        frontend
+            .set_mem_table(&[Self::region(&file)])
+            .expect("memory");
+        let merges = features & (feature::MERGEABLE | feature::VERSION_1) != 0;
+        let mut guest = Self {
+            receive: Self::ring(&memory, 0),
+            transmit: Self::ring(&memory, 1),
+            memory,
+            file,
+            frontend,
+            header: if merges { HEADER } else { 10 },
+        };
+        guest.start(features);
+        for slot in 0..SIZE {
+            guest.give(slot);
+        }
+        guest
+    }
+
+    /// The region of this memory, for its frontend.
+    pub fn region(file: &File) -> VhostUserMemoryRegionInfo {
+        VhostUserMemoryRegionInfo {
+            guest_phys_addr: GUEST,
+            memory_size: BYTES,
+            userspace_addr: USER,
+            mmap_offset: 0,
+            mmap_handle: file.as_raw_fd(),
+        }
+    }
+
+    fn ring(memory: &Memory, index: usize) -> DriverRing {
+        let base = index as u64 * RING;
+        let word = |offset: u64| {
+            let piece = memory.guest(GUEST + base + offset, 2).expect("in memory");
+            memory.word(piece).expect("aligned")
+        };
+        DriverRing {
+            index,
+            available_index: word(0x4000 + 2),
+            used_index: word(0x6000 + 2),
+            base,
+            next_available: 0,
+            next_used: 0,
+            free: (0..SIZE).collect(),
+            kick: EventFd::new(EFD_NONBLOCK).expect("eventfd"),
+            call: EventFd::new(EFD_NONBLOCK).expect("eventfd"),
+        }
+    }
+
+    fn start(&mut self, features: u64) {
+        for ring in [&self.receive, &self.transmit] {
+            let (index, base) = (ring.index, USER + ring.base);
+            let frontend = &mut self.frontend;
+            frontend.set_vring_num(index, SIZE).expect("num");
+            let config = VringConfigData {
+                queue_max_size: SIZE,
+                queue_size: SIZE,
+                flags: 0,
+                desc_table_addr: base,
+                used_ring_addr: base + 0x6000,
+                avail_ring_addr: base + 0x4000,
+                log_addr: None,
+            };
+            frontend.set_vring_addr(index, &config).expect("addr");
+            frontend
+                .set_vring_base(index, ring.next_available)
+                .expect("base");
+            frontend.set_vring_call(index, &ring.call).expect("call");
+            frontend.set_vring_kick(index, &ring.kick).expect("kick");
+            if features & feature::PROTOCOL != 0 {
+                frontend.set_vring_enable(index, true).expect("enable");
+            }
+        }
+        // A frontend without acknowledgements knows by an answer that all was done.
+        self.frontend.get_features().expect("features");
+    }
+
+    fn at(&self, offset: u64, bytes: u32) -> Piece {
+        self.memory.guest(GUEST + offset, bytes).expect("in memory")
+    }
+
+    /// Where a buffer of a ring is, from the beginning of the memory.
+    pub fn buffer(&self, ring: usize, slot: u16) -> u64 {
+        BUFFERS + (ring as u64 * u64::from(SIZE) + u64::from(slot)) * BUFFER
+    }
+
+    /// Writes a descriptor of a ring.
+    pub fn describe(&self, ring: usize, slot: u16, at: u64, bytes: u32, flags: u16, next: u16) {
+        let mut descriptor = [0; 16];
+        descriptor[..8].copy_from_slice(&at.to_le_bytes());
+        descriptor[8..12].copy_from_slice(&bytes.to_le_bytes());
+        descriptor[12..14].copy_from_slice(&half(flags));
+        descriptor[14..].copy_from_slice(&half(next));
+        let base = ring as u64 * RING + 16 * u64::from(slot);
+        self.memory.write(self.at(base, 16), &descriptor);
+    }
+
+    fn offer(memory: &Memory, ring: &mut DriverRing, head: u16) {
+        let entry = u64::from(ring.next_available % SIZE) * 2;
+        let piece = memory.guest(GUEST + ring.base + 0x4004 + entry, 2);
+        memory.write(piece.expect("in memory"), &half(head));
+        ring.next_available = ring.next_available.wrapping_add(1);
+        ring.available_index.store(memory, ring.next_available);
+    }
+
+    /// Makes a head available in the ring by which it sends, whatever its descriptors are.
+    pub fn offer_head(&mut self, head: u16) {
+        Self::offer(&self.memory, &mut self.transmit, head);
+        self.transmit.kick.write(1).expect("kick");
+    }
+
+    /// Writes any index of available chains.
+    pub fn jump(&mut self, index: u16) {
+        self.transmit.available_index.store(&self.memory, index);
+        self.transmit.kick.write(1).expect("kick");
+    }
+
+    fn give(&mut self, slot: u16) {
+        let at = GUEST + self.buffer(0, slot);
+        self.describe(0, slot, at, BUFFER as u32, 2, 0);
+        Self::offer(&self.memory, &mut self.receive, slot);
+    }
+
+    /// Takes back the chains of frames that were sent.
+    pub fn reclaim(&mut self) {
+        while let Some((head, _)) = Self::used(&self.memory, &mut self.transmit) {
+            // The heads of longer frames stand for their first descriptor; see `send_long`.
+            self.transmit.free.push(head);
+        }
+    }
+
+    fn used(memory: &Memory, ring: &mut DriverRing) -> Option<(u16, u32)> {
+        if ring.used_index.load(memory) == ring.next_used {
+            return None;
+        }
+        let entry = u64::from(ring.next_used % SIZE) * 8;
+        let piece = memory.guest(GUEST + ring.base + 0x6004 + entry, 8);
+        let mut bytes = [0; 8];
+        memory.read(piece.expect("in memory"), &mut bytes);
+        ring.next_used = ring.next_used.wrapping_add(1);
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
+        Some((word(0) as u16, word(4)))
+    }
+
+    /// Frames that may be sent now.
+    pub fn room(&mut self) -> usize {
+        self.reclaim();
+        self.transmit.free.len()
+    }
+
+    /// Forgets a head that was reclaimed without having been taken from the free ones.
+    pub fn transmit_free_last(&mut self) {
+        self.transmit.free.pop();
+    }
+
+    /// Sends a frame; false if the ring is full.
+    pub fn send(&mut self, frame: &[u8]) -> bool {
+        self.send_with([0; HEADER], frame)
+    }
+
+    /// Sends a frame with this header before it.
+    pub fn send_with(&mut self, header: [u8; HEADER], frame: &[u8]) -> bool {
+        if self.transmit.free.is_empty() {
+            self.reclaim();
+        }
+        let Some(slot) = self.transmit.free.pop() else {
+            return false;
+        };
+        let offset = self.buffer(1, slot);
+        let bytes = (self.header + frame.len()) as u32;
+        let whole = self.at(offset, bytes);
+        self.memory.write(whole, &header[..self.header]);
+        let mut body = whole;
+        body.skip(self.header as u32);
+        self.memory.write(body, frame);
+        self.describe(1, slot, GUEST + offset, bytes, 0, 0);
+        self.offer_head(slot);
+        true
+    }
+
+    /// Sends a frame longer than a buffer, in as many as it takes; all of the ring is free before,
+    /// and is again when this returns.
+    pub fn send_long(&mut self, header: [u8; HEADER], frame: &[u8]) {
+        until("a free ring", || self.room() == usize::from(SIZE));
+        let mut bytes = header[..self.header].to_vec();
+        bytes.extend_from_slice(frame);
+        let parts: Vec<_> = bytes.chunks(BUFFER as usize).collect();
+        let last = parts.len() as u16 - 1;
+        for (slot, part) in parts.iter().enumerate() {
+            let slot = slot as u16;
+            let offset = self.buffer(1, slot);
+            self.memory.write(self.at(offset, part.len() as u32), part);
+            let flags = u16::from(slot != last);
+            self.describe(1, slot, GUEST + offset, part.len() as u32, flags, slot + 1);
+        }
+        self.transmit.free.retain(|&slot| slot != 0);
+        self.offer_head(0);
+    }
+
+    /// The next frame with its header; its buffers are given back at once.
+    pub fn receive(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
+        let (head, written) = Self::used(&self.memory, &mut self.receive)?;
+        let mut bytes = self.take(head, written);
+        let buffers = u16::from_le_bytes([bytes[10], bytes[11]]);
+        for _ in 1..if self.header == HEADER { buffers } else { 1 } {
+            // All buffers of a frame become visible at once.
+            let (head, written) = Self::used(&self.memory, &mut self.receive).expect("a part");
+            bytes.extend(self.take(head, written));
+        }
+        let frame = bytes.split_off(self.header);
+        self.receive.kick.write(1).expect("kick");
+        Some((bytes, frame))
+    }
+
+    fn take(&mut self, head: u16, written: u32) -> Vec<u8> {
+        let offset = self.buffer(0, head);
+        let mut bytes = vec![0; written as usize];
+        self.memory.read(self.at(offset, written), &mut bytes);
+        self.give(head);
+        bytes
+    }
+
+    /// The next frame, if one comes.
+    pub fn expect(&mut self) -> Vec<u8> {
+        let mut frame = None;
+        until("a frame", || {
+            frame = self.receive();
+            frame.is_some()
+        });
+        frame.expect("a frame").1
+    }
+
+    /// Takes frames until none comes for a while.
+    pub fn drain(&mut self) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        let mut last = Instant::now();
+        while last.elapsed() < Duration::from_millis(100) {
+            match self.receive() {
+                Some((_, frame)) => {
+                    frames.push(frame);
+                    last = Instant::now();
+                }
+                None => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        frames
+    }
+
+    /// Stops a ring, as a frontend does before its guest migrates.
+    pub fn stop(&mut self, ring: usize) -> u32 {
+        self.frontend.get_vring_base(ring).expect("base")
+    }
+}
+
+/// An address of a guest.
+pub fn mac(number: u8) -> [u8; 6] {
+    [2, 0, 0, 0, 0, number]
+}
+
+/// A frame of so many bytes with a number in it.
+pub fn frame(to: [u8; 6], from: [u8; 6], number: u64, bytes: usize) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(bytes);
+    frame.extend(to);
+    frame.extend(from);
+    frame.extend([0x88, 0xb5]); // for experiments (IEEE 802)
+    frame.extend(number.to_be_bytes());
+    frame.resize(bytes.max(frame.len()), number as u8);
+    frame
+}
+
+/// The number in a frame, and who sent it.
+pub fn number(frame: &[u8]) -> (u8, u64) {
+    let number = u64::from_be_bytes(frame[14..22].try_into().expect("eight bytes"));
+    assert!(
+        frame[22..].iter().all(|&byte| byte == number as u8),
+        "its payload"
+    );
+    (frame[11], number)
+}
+
+/// Lets every guest be heard, so that no frame is flooded.
+pub fn introduce(guests: &mut [(&mut Guest, u8)]) {
+    for at in 0..guests.len() {
+        let from = mac(guests[at].1);
+        assert!(guests[at].0.send(&frame([0xff; 6], from, 0, 60)));
+        for other in 0..guests.len() {
+            if other != at {
+                assert_eq!(number(&guests[other].0.expect()), (guests[at].1, 0));
+            }
+        }
+    }
+}

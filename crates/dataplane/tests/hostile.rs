@@ -1,0 +1,243 @@
+//! Guests and frontends that break the rules close their own port, and others notice nothing.
+
+mod common;
+
+use std::{
+    io::Write,
+    os::unix::net::UnixStream,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use common::{Bench, GUEST, Guest, LINUX, PLAIN, SIZE, frame, introduce, mac, number, until};
+use rustix::fs::ftruncate;
+use sluicegate_dataplane::count::Drop as Reason;
+
+const WRITE: u16 = 2;
+const NEXT: u16 = 1;
+const INDIRECT: u16 = 4;
+
+/// Two guests that send to each other all the time.
+struct Others {
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<u64>,
+}
+
+impl Others {
+    fn begin(bench: &Bench) -> Self {
+        let [mut a, mut b] = ["a", "b"].map(|port| bench.guest(port, PLAIN));
+        introduce(&mut [(&mut a, 1), (&mut b, 2)]);
+        let ends = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&ends);
+        let thread = thread::spawn(move || {
+            let mut count = 0;
+            while !asked.load(Ordering::Relaxed) {
+                until("room", || a.send(&frame(mac(2), mac(1), count, 100)));
+                let mut bytes = b.expect();
+                // Nobody knows the hostile guest's address, so some of its frames are flooded.
+                while bytes[12..14] != [0x88, 0xb5] {
+                    bytes = b.expect();
+                }
+                assert_eq!(number(&bytes), (1, count));
+                while a.receive().is_some() {}
+                count += 1;
+            }
+            count
+        });
+        Self { ends, thread }
+    }
+
+    fn end(self) {
+        self.ends.store(true, Ordering::Relaxed);
+        assert!(self.thread.join().expect("others go on") > 0);
+    }
+}
+
+/// Lets a hostile guest do something, and checks that its port is closed for this reason, that
+/// others go on, and that a guest that behaves can connect to the port again.
+fn closes(reason: &str, attack: impl Fn(&mut Guest)) {
+    let bench = Bench::new("", &[("a", ""), ("b", ""), ("bad", "")]);
+    let others = Others::begin(&bench);
+    let mut bad = bench.guest("bad", LINUX);
+    attack(&mut bad);
+    until(reason, || {
+        bench
+            .ask(|worker| worker.engine.bay_mut(2).and_then(|bay| bay.closed.clone()))
+            .is_some_and(|why| why.contains(reason))
+    });
+    drop(bad);
+    thread::sleep(Duration::from_millis(20));
+    others.end();
+    let mut good = bench.guest("bad", PLAIN);
+    let mut a = bench.guest("a", PLAIN);
+    introduce(&mut [(&mut good, 3), (&mut a, 1)]);
+    assert!(bench.ask(|worker| {
+        worker
+            .engine
+            .bay_mut(2)
+            .is_some_and(|bay| bay.closed.is_none())
+    }));
+}
+
+#[test]
+fn a_chain_that_is_a_loop() {
+    closes("a chain is a loop", |bad| {
+        let at = GUEST + bad.buffer(1, 0);
+        bad.describe(1, 0, at, 100, NEXT, 1);
+        bad.describe(1, 1, at, 100, NEXT, 0);
+        bad.offer_head(0);
+    });
+}
+
+#[test]
+fn an_index_that_jumps() {
+    closes("jumps by more than the ring holds", |bad| {
+        bad.jump(SIZE + 1)
+    });
+}
+
+#[test]
+fn a_head_beyond_the_ring() {
+    closes("begins beyond the ring", |bad| bad.offer_head(SIZE));
+}
+
+#[test]
+fn a_buffer_outside_of_memory() {
+    closes("not in the guest's memory", |bad| {
+        bad.describe(1, 0, u64::MAX - 5, 100, 0, 0);
+        bad.offer_head(0);
+    });
+}
+
+#[test]
+fn a_buffer_that_ends_outside_of_memory() {
+    closes("not in the guest's memory", |bad| {
+        bad.describe(1, 0, GUEST, u32::MAX, 0, 0);
+        bad.offer_head(0);
+    });
+}
+
+#[test]
+fn a_buffer_of_the_wrong_direction() {
+    closes("wrong direction", |bad| {
+        let at = GUEST + bad.buffer(1, 0);
+        bad.describe(1, 0, at, 100, WRITE, 0);
+        bad.offer_head(0);
+    });
+}
+
+#[test]
+fn a_table_within_a_table() {
+    closes("an indirect table is malformed", |bad| {
+        let at = GUEST + bad.buffer(1, 0);
+        // The buffer holds a descriptor of a table, and is one itself.
+        let mut inner = [0; 16];
+        inner[..8].copy_from_slice(&at.to_le_bytes());
+        (inner[8], inner[12]) = (16, INDIRECT as u8);
+        bad.memory
+            .write(bad.memory.guest(at, 16).expect("in memory"), &inner);
+        bad.describe(1, 0, at, 16, INDIRECT, 0);
+        bad.offer_head(0);
+    });
+}
+
+#[test]
+fn memory_that_shrinks() {
+    closes("its memory has shrunk", |bad| {
+        bad.describe(1, 0, GUEST + bad.buffer(1, 0), 100, 0, 0);
+        ftruncate(&bad.file, 0).expect("shrink");
+        bad.transmit.kick.write(1).expect("kick");
+    });
+}
+
+#[test]
+fn frames_that_are_none_are_counted_and_go_nowhere() {
+    let bench = Bench::new("", &[("a", ""), ("b", ""), ("bad", "")]);
+    let others = Others::begin(&bench);
+    let mut bad = bench.guest("bad", LINUX);
+    // Too short, empty, without a header, and one whose header lies.
+    for bytes in [0, 5, 12, 20] {
+        bad.describe(1, 0, GUEST + bad.buffer(1, 0), bytes, 0, 0);
+        bad.offer_head(0);
+        until("taken", || bad.room() > usize::from(SIZE));
+        bad.transmit_free_last();
+    }
+    let mut lie = [0; 12];
+    (lie[0], lie[6]) = (1, 0xff);
+    assert!(bad.send_with(lie, &frame(mac(1), mac(3), 1, 100)));
+    let mut kind = [0; 12];
+    kind[1] = 77;
+    assert!(bad.send_with(kind, &frame(mac(1), mac(3), 1, 100)));
+    until("drops", || bench.drops(2, Reason::Malformed) == 6);
+    assert!(bench.ask(|worker| {
+        worker
+            .engine
+            .bay_mut(2)
+            .is_some_and(|bay| bay.closed.is_none())
+    }));
+    others.end();
+}
+
+#[test]
+fn a_storm_of_kicks_and_garbage_on_the_socket() {
+    let bench = Bench::new("", &[("a", ""), ("b", ""), ("bad", "")]);
+    let others = Others::begin(&bench);
+    let bad = bench.guest("bad", LINUX);
+    for _ in 0..100_000 {
+        bad.transmit.kick.write(1).ok();
+    }
+    drop(bad);
+    let socket = bench.directory.join("bad.sock");
+    for seed in 0..200u64 {
+        let mut stream = UnixStream::connect(&socket).expect("it listens");
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let bytes: Vec<u8> = (0..300)
+            .map(|_| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state as u8
+            })
+            .collect();
+        // The switch may have closed the connection after the first bytes.
+        let _ = stream.write_all(&bytes);
+    }
+    // One that says nothing, and one that says half of a message.
+    let silent = UnixStream::connect(&socket).expect("it listens");
+    thread::sleep(Duration::from_millis(50));
+    others.end();
+    drop(silent);
+    let mut half = UnixStream::connect(&socket).expect("it listens");
+    half.write_all(&[1, 0, 0, 0, 1]).expect("half of a header");
+    drop(half);
+    let mut good = bench.guest("bad", PLAIN);
+    let mut a = bench.guest("a", PLAIN);
+    introduce(&mut [(&mut good, 3), (&mut a, 1)]);
+}
+
+#[test]
+fn what_a_guest_changes_after_the_check_is_not_sent() {
+    let keys = "macs = [\"02:00:00:00:00:03\"]";
+    let bench = Bench::new("", &[("bad", keys), ("b", "")]);
+    let [mut bad, mut b] = ["bad", "b"].map(|port| bench.guest(port, PLAIN));
+    introduce(&mut [(&mut bad, 3), (&mut b, 2)]);
+    for number in 0..300 {
+        until("room", || bad.send(&frame(mac(2), mac(3), number, 60)));
+    }
+    until("all read", || {
+        bench.ask(|worker| worker.engine.waiting(1).0 == [(0, 300 - 256)])
+    });
+    // Frames that wait in its ring get another source.
+    for slot in 0..SIZE {
+        let at = GUEST + bad.buffer(1, slot) + 12 + 6;
+        bad.memory
+            .write(bad.memory.guest(at, 6).expect("in memory"), &mac(9));
+    }
+    let frames = b.drain();
+    assert_eq!(frames.len(), 300);
+    assert!(frames.iter().all(|frame| frame[6..12] == mac(3)));
+}

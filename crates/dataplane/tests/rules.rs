@@ -1,0 +1,218 @@
+//! What may pass, by whom, and in which form.
+
+mod common;
+
+use common::{Bench, Guest, LINUX, PLAIN, frame, introduce, mac, number, until};
+use sluicegate_dataplane::{
+    config::Config,
+    count::Drop,
+    offload::{Family, HEADER, Work},
+    vhost::feature,
+};
+
+/// A frame with a tag behind its addresses.
+fn tagged(vlan: u16, frame: &[u8]) -> Vec<u8> {
+    let mut tagged = frame[..12].to_vec();
+    tagged.extend([0x81, 0]);
+    tagged.extend(vlan.to_be_bytes());
+    tagged.extend_from_slice(&frame[12..]);
+    tagged
+}
+
+#[test]
+fn vlans_are_apart_and_tags_belong_to_trunks() {
+    let bench = Bench::new(
+        "",
+        &[
+            ("red", "vlan = 10"),
+            ("blue", "vlan = 20"),
+            ("up", "trunk = [10, 20]"),
+        ],
+    );
+    let [mut red, mut blue, mut up] = ["red", "blue", "up"].map(|port| bench.guest(port, PLAIN));
+    let all = [0xff; 6];
+    for (guest, from, vlan) in [(&mut red, 1, 10), (&mut blue, 2, 20)] {
+        let plain = frame(all, mac(from), 5, 60);
+        assert!(guest.send(&plain));
+        assert_eq!(up.expect(), tagged(vlan, &plain));
+    }
+    let back = frame(mac(1), mac(3), 6, 60);
+    assert!(up.send(&tagged(10, &back)));
+    assert_eq!(red.expect(), back);
+    // With a priority of its own, the tag stays on a trunk and goes elsewhere.
+    assert!(up.send(&tagged(0xe000 | 20, &frame(mac(2), mac(3), 7, 60))));
+    assert_eq!(number(&blue.expect()), (3, 7));
+    assert!(up.send(&back));
+    assert!(up.send(&tagged(30, &back)));
+    assert!(red.send(&tagged(20, &frame(all, mac(1), 8, 60))));
+    until("drops", || {
+        (bench.drops(2, Drop::Vlan), bench.drops(0, Drop::Vlan)) == (2, 1)
+    });
+    assert!(blue.receive().is_none() && red.receive().is_none());
+}
+
+#[test]
+fn a_port_uses_only_its_own_addresses() {
+    let keys = "macs = [\"02:00:00:00:00:01\"]\naddresses = [\"10.0.0.1\"]";
+    let bench = Bench::new("", &[("a", keys), ("b", "")]);
+    let [mut a, mut b] = ["a", "b"].map(|port| bench.guest(port, PLAIN));
+    let packet = |source: [u8; 4]| {
+        let mut packet = frame([0xff; 6], mac(1), 0, 60);
+        packet[12..14].copy_from_slice(&[8, 0]);
+        packet[26..30].copy_from_slice(&source);
+        packet
+    };
+    assert!(a.send(&packet([10, 0, 0, 2])));
+    assert!(a.send(&frame([0xff; 6], mac(9), 0, 60)));
+    assert!(a.send(&packet([10, 0, 0, 1])));
+    assert_eq!(b.expect(), packet([10, 0, 0, 1]));
+    assert_eq!(bench.drops(0, Drop::Forged), 2);
+    assert!(b.receive().is_none());
+}
+
+/// A segment of TCP over IPv4 with so much payload, without its checksum.
+fn segment(to: [u8; 6], from: [u8; 6], payload: usize) -> (Vec<u8>, [u8; HEADER]) {
+    let mut bytes = Vec::new();
+    bytes.extend(to);
+    bytes.extend(from);
+    bytes.extend([
+        8, 0, 0x45, 0, 0, 0, 0, 1, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+    ]);
+    bytes.extend([
+        4,
+        0,
+        5,
+        0,
+        0,
+        0,
+        0,
+        100,
+        0,
+        0,
+        0,
+        1,
+        5 << 4,
+        0x18,
+        1,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ]);
+    bytes.extend((0..payload).map(|at| at as u8));
+    let work = Work {
+        checksum: Some((34, 16)),
+        segment: Some((Family::Tcp4, 1400, false)),
+    };
+    (bytes, work.header(54))
+}
+
+#[test]
+fn a_segment_stays_one_between_guests_that_take_it() {
+    let bench = Bench::new("", &[("a", ""), ("b", ""), ("plain", "")]);
+    let [mut a, mut b] = ["a", "b"].map(|port| bench.guest(port, LINUX));
+    let mut plain = bench.guest("plain", PLAIN);
+    introduce(&mut [(&mut a, 1), (&mut b, 2), (&mut plain, 3)]);
+    let (bytes, header) = segment(mac(2), mac(1), 30_000);
+    a.send_long(header, &bytes);
+    let mut got = None;
+    until("a segment", || {
+        got = b.receive();
+        got.is_some()
+    });
+    let (got_header, got) = got.expect("a segment");
+    assert_eq!(got, bytes);
+    assert_eq!(got_header[..10], header[..10]);
+    assert_eq!(got_header[10], 15, "buffers");
+    let (bytes, header) = segment(mac(3), mac(1), 30_000);
+    a.send_long(header, &bytes);
+    let frames: Vec<_> = (0..22).map(|_| plain.expect()).collect();
+    assert!(frames.iter().all(|frame| frame.len() <= 1454));
+    let payload: Vec<u8> = frames
+        .iter()
+        .flat_map(|frame| frame[54..].to_vec())
+        .collect();
+    assert_eq!(payload, bytes[54..]);
+    assert!(plain.receive().is_none());
+    // Its buffers are the sender's again when the last part has been delivered.
+    until("all taken", || a.room() == usize::from(common::SIZE));
+}
+
+#[test]
+fn parts_of_a_segment_wait_for_room_as_frames_do() {
+    let bench = Bench::new("", &[("a", ""), ("plain", "")]);
+    let mut a = bench.guest("a", LINUX);
+    let mut plain = bench.guest("plain", PLAIN);
+    introduce(&mut [(&mut a, 1), (&mut plain, 2)]);
+    let (bytes, header) = segment(mac(2), mac(1), 42_000);
+    for _ in 0..9 {
+        a.send_long(header, &bytes);
+    }
+    // 9 times 30 frames, and 256 buffers.
+    until("a full receiver", || {
+        bench.ask(|worker| worker.engine.waiting(1).1.is_some())
+    });
+    assert_eq!(a.room(), usize::from(common::SIZE) - 1);
+    let frames = plain.drain();
+    assert_eq!(frames.len(), 270);
+    for part in frames.chunks(30) {
+        let payload: Vec<u8> = part.iter().flat_map(|frame| frame[54..].to_vec()).collect();
+        assert_eq!(payload, bytes[54..]);
+    }
+    assert_eq!(bench.dropped(), 0);
+}
+
+#[test]
+fn a_configuration_is_reloaded_without_touching_other_ports() {
+    let bench = Bench::new("", &[("a", ""), ("b", ""), ("c", "")]);
+    let [mut a, mut b] = ["a", "b"].map(|port| bench.guest(port, PLAIN));
+    let _c = bench.guest("c", PLAIN);
+    introduce(&mut [(&mut a, 1), (&mut b, 2)]);
+    let socket = |name: &str| format!("vhost_user = \"{}/{name}.sock\"", bench.directory.display());
+    let text = format!(
+        "[switch]\n[[port]]\nname = \"a\"\n{}\n[[port]]\nname = \"b\"\n{}\nmacs = [\"{}\"]\n\
+         [[port]]\nname = \"d\"\n{}\n",
+        socket("a"),
+        socket("b"),
+        "02:00:00:00:00:02",
+        socket("d"),
+    );
+    let config = Config::parse("new", &text).expect("a configuration");
+    let reload = bench.service.reload(config).expect("in force");
+    assert_eq!(
+        (reload.added, reload.removed),
+        (vec!["d".to_owned()], vec!["c".to_owned()])
+    );
+    assert_eq!(
+        (reload.changed, reload.needs_restart),
+        (vec!["b".to_owned()], false)
+    );
+    // Both rings go on, and the new rule holds.
+    assert!(a.send(&frame(mac(2), mac(1), 1, 60)));
+    assert_eq!(number(&b.expect()), (1, 1));
+    assert!(b.send(&frame(mac(1), mac(7), 2, 60)));
+    assert!(b.send(&frame(mac(1), mac(2), 3, 60)));
+    assert_eq!(number(&a.expect()), (2, 3));
+    let mut d = bench.guest("d", PLAIN);
+    assert!(d.send(&frame(mac(1), mac(4), 4, 60)));
+    assert_eq!(number(&a.expect()), (4, 4));
+    let gone = bench.directory.join("c.sock");
+    assert!(std::os::unix::net::UnixStream::connect(gone).is_err());
+}
+
+#[test]
+fn a_guest_that_reconnects_with_other_features_goes_on() {
+    let bench = Bench::new("", &[("a", ""), ("b", "")]);
+    let mut b = bench.guest("b", PLAIN);
+    let kinds = [0, PLAIN, LINUX, feature::MERGEABLE, feature::VERSION_1];
+    for (round, features) in kinds.into_iter().enumerate() {
+        let mut a: Guest = bench.guest("a", features);
+        introduce(&mut [(&mut a, 1), (&mut b, 2)]);
+        let number = round as u64;
+        assert!(a.send(&frame(mac(2), mac(1), number, 600)));
+        assert_eq!(common::number(&b.expect()), (1, number));
+        assert!(b.send(&frame(mac(1), mac(2), number, 600)));
+        assert_eq!(common::number(&a.expect()), (2, number));
+    }
+}

@@ -1,0 +1,249 @@
+//! Source filters: which addresses a port may use as its own.
+//!
+//! A frame passes if its Ethernet source, the source of its IPv4 or IPv6 packet, and what its ARP
+//! or neighbour discovery message claims are among the port's addresses. A list that is empty
+//! allows every address of its kind.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::learning::Mac;
+
+/// The filter of a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Ethernet addresses.
+    pub macs: Vec<Mac>,
+    /// Prefixes of IPv4 and IPv6: address and length in bits.
+    pub prefixes: Vec<(IpAddr, u8)>,
+}
+
+/// Why a frame is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forged {
+    /// The Ethernet source, or one that ARP or neighbour discovery claims.
+    Mac,
+    /// The source of the packet.
+    Address,
+    /// The address that an ARP or neighbour discovery message claims.
+    Claim,
+}
+
+const IPV4: u16 = 0x0800;
+const ARP: u16 = 0x0806;
+const IPV6: u16 = 0x86dd;
+
+/// Bytes from the beginning of a frame that [`Filter::check`] wants to see: Ethernet, a tag, IPv6
+/// and the longest neighbour discovery message with one option.
+pub const LOOK: usize = 18 + 40 + 40;
+
+impl Filter {
+    /// Whether it allows everything.
+    pub fn is_open(&self) -> bool {
+        self.macs.is_empty() && self.prefixes.is_empty()
+    }
+
+    /// Checks the beginning of a frame, at least [`LOOK`] bytes of it or all. `at` is the offset of
+    /// the type behind its tags.
+    ///
+    /// # Errors
+    /// What it forges; a packet too short to tell is refused as well.
+    pub fn check(&self, frame: &[u8], at: usize) -> Result<(), Forged> {
+        let source = array(frame, 6).ok_or(Forged::Mac)?;
+        self.mac(source)?;
+        if self.prefixes.is_empty() && self.macs.is_empty() {
+            return Ok(());
+        }
+        let kind = array(frame, at).map(u16::from_be_bytes);
+        let packet = frame.get(at + 2..).unwrap_or_default();
+        match kind {
+            Some(IPV4) => self.ipv4(packet),
+            Some(ARP) => self.arp(packet),
+            Some(IPV6) => self.ipv6(packet),
+            _ => Ok(()),
+        }
+    }
+
+    fn mac(&self, mac: Mac) -> Result<(), Forged> {
+        let allowed = self.macs.is_empty() || self.macs.contains(&mac);
+        allowed.then_some(()).ok_or(Forged::Mac)
+    }
+
+    /// Whether a prefix of the port has this address. Without a prefix of its family a port may
+    /// have no address of it, unless it has no prefix at all.
+    fn owns(&self, address: IpAddr) -> bool {
+        let covers = |&(prefix, bits): &(IpAddr, u8)| covers(prefix, bits, address);
+        self.prefixes.is_empty() || self.prefixes.iter().any(covers)
+    }
+
+    fn ipv4(&self, packet: &[u8]) -> Result<(), Forged> {
+        let source = array::<4>(packet, 12).ok_or(Forged::Address)?;
+        let source = Ipv4Addr::from(source);
+        // A host that asks for its first address has none (RFC 2131, 4.1).
+        let allowed = source.is_unspecified() || self.owns(source.into());
+        allowed.then_some(()).ok_or(Forged::Address)
+    }
+
+    /// RFC 826: sender's Ethernet address and sender's IPv4 address.
+    fn arp(&self, packet: &[u8]) -> Result<(), Forged> {
+        let mac = array::<6>(packet, 8).ok_or(Forged::Claim)?;
+        self.mac(mac)?;
+        let claimed = Ipv4Addr::from(array::<4>(packet, 14).ok_or(Forged::Claim)?);
+        // A probe claims nothing (RFC 5227, 2.1.1).
+        let allowed = claimed.is_unspecified() || self.owns(claimed.into());
+        allowed.then_some(()).ok_or(Forged::Claim)
+    }
+
+    fn ipv6(&self, packet: &[u8]) -> Result<(), Forged> {
+        let source = Ipv6Addr::from(array::<16>(packet, 8).ok_or(Forged::Address)?);
+        let local = |address: Ipv6Addr| address.is_unspecified() || is_link_local(address);
+        if !local(source) && !self.owns(source.into()) {
+            return Err(Forged::Address);
+        }
+        match (packet.get(6), packet.get(40)) {
+            // Neighbour advertisement (RFC 4861, 4.4), its target and its link-layer address.
+            (Some(58), Some(136)) => {
+                let target = Ipv6Addr::from(array::<16>(packet, 48).ok_or(Forged::Claim)?);
+                if !local(target) && !self.owns(target.into()) {
+                    return Err(Forged::Claim);
+                }
+                self.link_layer(packet, 64, 2)
+            }
+            // Solicitation (4.3) and router solicitation (4.1), the source's link-layer address.
+            (Some(58), Some(135)) => self.link_layer(packet, 64, 1),
+            (Some(58), Some(133)) => self.link_layer(packet, 48, 1),
+            _ => Ok(()),
+        }
+    }
+
+    /// The option with this number, if it is the first (RFC 4861, 4.6.1).
+    fn link_layer(&self, packet: &[u8], at: usize, option: u8) -> Result<(), Forged> {
+        if packet.get(at) != Some(&option) {
+            return Ok(());
+        }
+        self.mac(array::<6>(packet, at + 2).ok_or(Forged::Claim)?)
+    }
+}
+
+fn is_link_local(address: Ipv6Addr) -> bool {
+    address.segments()[0] & 0xffc0 == 0xfe80
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
+}
+
+fn covers(prefix: IpAddr, bits: u8, address: IpAddr) -> bool {
+    let wide = |address| match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)) << 96,
+        IpAddr::V6(address) => u128::from(address),
+    };
+    let shift = 128 - u32::from(bits).min(128);
+    let differs = (wide(prefix) ^ wide(address))
+        .checked_shr(shift)
+        .unwrap_or(0);
+    prefix.is_ipv4() == address.is_ipv4() && differs == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: Mac = [2, 0, 0, 0, 0, 1];
+    const OTHER: Mac = [2, 0, 0, 0, 0, 2];
+
+    fn filter() -> Filter {
+        Filter {
+            macs: vec![OWN],
+            prefixes: vec![
+                ("10.0.0.1".parse().expect("an address"), 32),
+                ("2001:db8::".parse().expect("an address"), 64),
+            ],
+        }
+    }
+
+    fn frame(source: Mac, kind: u16, packet: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0xff; 6];
+        frame.extend(source);
+        frame.extend(kind.to_be_bytes());
+        frame.extend(packet);
+        frame
+    }
+
+    fn check(source: Mac, kind: u16, packet: &[u8]) -> Result<(), Forged> {
+        filter().check(&frame(source, kind, packet), 12)
+    }
+
+    fn ipv4(source: [u8; 4]) -> Vec<u8> {
+        let mut packet = vec![0; 20];
+        packet[12..16].copy_from_slice(&source);
+        packet
+    }
+
+    fn arp(mac: Mac, address: [u8; 4]) -> Vec<u8> {
+        let mut packet = vec![0; 28];
+        packet[8..14].copy_from_slice(&mac);
+        packet[14..18].copy_from_slice(&address);
+        packet
+    }
+
+    fn neighbour(source: &str, kind: u8, target: &str, option: u8, mac: Mac) -> Vec<u8> {
+        let bytes = |text: &str| text.parse::<Ipv6Addr>().expect("an address").octets();
+        let mut packet = vec![0; 72];
+        packet[6] = 58;
+        packet[8..24].copy_from_slice(&bytes(source));
+        packet[40] = kind;
+        packet[48..64].copy_from_slice(&bytes(target));
+        packet[64..66].copy_from_slice(&[option, 1]);
+        packet[66..72].copy_from_slice(&mac);
+        packet
+    }
+
+    #[test]
+    fn own_addresses_pass_and_others_do_not() {
+        assert_eq!(check(OWN, IPV4, &ipv4([10, 0, 0, 1])), Ok(()));
+        assert_eq!(check(OWN, IPV4, &ipv4([0, 0, 0, 0])), Ok(()));
+        assert_eq!(check(OTHER, IPV4, &ipv4([10, 0, 0, 1])), Err(Forged::Mac));
+        assert_eq!(check(OWN, IPV4, &ipv4([10, 0, 0, 2])), Err(Forged::Address));
+        assert_eq!(check(OWN, IPV4, &[0; 10]), Err(Forged::Address));
+        assert_eq!(check(OWN, 0x88cc, &[]), Ok(()));
+    }
+
+    #[test]
+    fn arp_claims_only_own_addresses() {
+        assert_eq!(check(OWN, ARP, &arp(OWN, [10, 0, 0, 1])), Ok(()));
+        assert_eq!(check(OWN, ARP, &arp(OWN, [0; 4])), Ok(()));
+        assert_eq!(
+            check(OWN, ARP, &arp(OWN, [10, 0, 0, 9])),
+            Err(Forged::Claim)
+        );
+        assert_eq!(
+            check(OWN, ARP, &arp(OTHER, [10, 0, 0, 1])),
+            Err(Forged::Mac)
+        );
+    }
+
+    #[test]
+    fn neighbours_are_advertised_only_at_own_addresses() {
+        let own = neighbour("2001:db8::5", 136, "2001:db8::5", 2, OWN);
+        assert_eq!(check(OWN, IPV6, &own), Ok(()));
+        let local = neighbour("fe80::1", 136, "fe80::1", 2, OWN);
+        assert_eq!(check(OWN, IPV6, &local), Ok(()));
+        let claim = neighbour("fe80::1", 136, "2001:db9::1", 2, OWN);
+        assert_eq!(check(OWN, IPV6, &claim), Err(Forged::Claim));
+        let mac = neighbour("2001:db8::5", 135, "2001:db9::1", 1, OTHER);
+        assert_eq!(check(OWN, IPV6, &mac), Err(Forged::Mac));
+        let source = neighbour("2001:db9::1", 135, "2001:db8::1", 1, OWN);
+        assert_eq!(check(OWN, IPV6, &source), Err(Forged::Address));
+    }
+
+    #[test]
+    fn a_filter_of_ethernet_addresses_alone_leaves_packets_alone() {
+        let filter = Filter {
+            macs: vec![OWN],
+            prefixes: Vec::new(),
+        };
+        let packet = frame(OWN, IPV4, &ipv4([10, 0, 0, 9]));
+        assert_eq!(filter.check(&packet, 12), Ok(()));
+        assert!(Filter::default().is_open());
+    }
+}
