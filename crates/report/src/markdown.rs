@@ -23,7 +23,7 @@ pub fn markdown(results: &Results) -> String {
     if let Some(grid) = comparison::completions(&[results]) {
         text += &pipes(&grid);
     }
-    if let Some(grid) = comparison::published(results) {
+    if let Some(grid) = comparison::published(&results.published) {
         text += &pipes(&grid);
     }
     if let Some(derived) = comparison::by_name(results, |v| &v.derived, |v| units::plain(*v)) {
