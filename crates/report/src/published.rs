@@ -89,7 +89,8 @@ pub fn published(scenarios: &[Published<'_>]) -> String {
          - *fitted*: within {percent}, but what the cause names was chosen after this figure.\n\
          - *ordering only*: not within {percent}, but in the order of the other published figures of its kind.\n\
          - *differs*: neither.\n\
-         - Of several seeds the mean is judged, ± half of its 95 % interval. *agrees (2 of 3 seeds)*: one seed by itself would be judged differently.\n\n"
+         - Of several seeds the mean is judged, and stands with half of its 95% interval. *agrees (2 of 3\n  \
+         seeds)*: one seed by itself would be judged differently.\n\n"
     );
     let count = |verdict| {
         claims
