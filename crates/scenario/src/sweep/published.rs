@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(result.ours, Some(12.0));
         let [low, high] = result.interval.unwrap();
         // 4.303 × 6 / √3 (two degrees of freedom).
-        assert!((high - low - 2.0 * 14.91).abs() < 0.01, "{low} {high}");
+        assert!((high - low - 2.0 * 14.905).abs() < 0.01, "{low} {high}");
         let by_seed = [Verdict::Differs, Verdict::Agrees, Verdict::Differs];
         assert_eq!(result.by_seed, by_seed.map(Some));
     }
