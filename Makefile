@@ -70,6 +70,12 @@ seeds: ## every scenario in short form, simulated with seeds 1 to 5 (5 minutes),
 parameters: ## half and double of each parameter, every scenario in short form; writes docs/parameters.md (30 minutes)
 	@scripts/parameters.sh "$(OUT)/parameters"
 
+.PHONY: published
+published: ## published figures beside ours, seeds 1 to 3; writes docs/verdicts.md (20 minutes, RESULTS="DIRS" of sweeps)
+	@$(RUN) cargo build --release --locked -p sluicegate
+	@scripts/published.sh "$(OUT)/published" $(RESULTS)
+	@cp "$(OUT)/published/published.md" docs/verdicts.md
+
 .PHONY: agreement
 agreement: ## lab and simulator side by side, every scenario in short form; writes docs/agreement.md (root, 20 minutes)
 	@scripts/agreement.sh "$(OUT)/agreement" "$(CALIBRATION)" $(FILES)

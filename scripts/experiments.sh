@@ -3,7 +3,7 @@
 # that have axes, the simulator against theory, short forms with several seeds, and with root those
 # that a lab carries in the lab too, both worlds compared, TCP of other makes under enforcement, and
 # all tests of kernel programs on the oldest supported kernel. Ends with what half and double of
-# parameters change, and the page of published figures.
+# parameters change, and the page of published figures over seeds 1 to 3 and the sweeps.
 #
 #   experiments.sh DIR   results go to DIR/WORLD/SCENARIO and DIR/sweep/SCENARIO, the comparison to DIR/compare.html,
 #                        figures of other makes to DIR/foreign.json, what half and double of parameters change to
@@ -102,7 +102,7 @@ shopt -s extglob
 for file in scenarios/*.toml scenarios/!(lab-only)/*.toml; do
 	experiment sim "$file"
 done
-for file in scenarios/cee/commercial{,-udp,-red}.toml scenarios/cee/hotspot-placements.toml; do
+for file in scenarios/cee/commercial{,-udp,-red}.toml scenarios/cee/programs{,-routing}.toml scenarios/cee/hotspot-placements.toml; do
 	swept "$file"
 done
 [ "$(uname -m)" != x86_64 ] || ! $root || stage "linux 6.12" kernel scripts/kernel-test.sh 6.12
@@ -125,8 +125,7 @@ fi
 
 stage "half and double" sim scripts/parameters.sh "$out/parameters"
 
-say "published figures"
-"$sluicegate" published "$out/sim" --out "$out" && cat "$out/published.md"
+stage "published figures" sim env FIRST=2 scripts/published.sh "$out" "$out/sim" "$out/sweep"
 
 say "experiments"
 printf '%-26s %-10s %-7s %9s %7s\n' scenario world held seconds verdict

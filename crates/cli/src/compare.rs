@@ -127,7 +127,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 /// All results of a directory.
 fn side(directory: &Path, with_samples: bool) -> Result<Side, Failure> {
     let mut runs: Vec<(PathBuf, Run)> = Vec::new();
-    for place in places(directory)? {
+    for place in places(directory, &[RESULTS])? {
         let run = load(&place, with_samples)?;
         let name = &run.results.scenario;
         if let Some((other, _)) = runs.iter().find(|(_, r)| r.results.scenario == *name) {
@@ -146,9 +146,9 @@ fn side(directory: &Path, with_samples: bool) -> Result<Side, Failure> {
 }
 
 /// The directory itself, or those in it that hold results, by name.
-pub fn places(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+pub fn places(directory: &Path, files: &[&str]) -> Result<Vec<PathBuf>, Failure> {
     let bad = |why: String| Failure::BadInput(format!("{}: {why}", directory.display()));
-    let has_results = |place: &Path| place.join(RESULTS).is_file();
+    let has_results = |place: &Path| files.iter().any(|file| place.join(file).is_file());
     if has_results(directory) {
         return Ok(vec![directory.to_owned()]);
     }
@@ -163,7 +163,8 @@ pub fn places(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     }
     if places.is_empty() {
         return Err(bad(format!(
-            "there is no {RESULTS}, nor in a directory below; {advice}"
+            "there is no {}, nor in a directory below; {advice}",
+            files.join(" or ")
         )));
     }
     places.sort();
@@ -171,7 +172,7 @@ pub fn places(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
 }
 
 /// File with the figures of a scenario.
-const RESULTS: &str = "results.json";
+pub const RESULTS: &str = "results.json";
 
 /// Reads what a run has left in a directory.
 pub fn load(place: &Path, with_samples: bool) -> Result<Run, Failure> {

@@ -153,6 +153,65 @@ far-us = 'far.fct_us.all.mean ~ 2'
     assert_eq!(wrong.status.code(), Some(2));
 }
 
+#[test]
+fn the_page_has_sweeps_and_the_means_of_several_seeds() {
+    let scenario = SCENARIO.replace("repeats = 4", "repeats = 1");
+    let ratio = "fct_us.all.mean[variant=near] / fct_us.all.mean[variant=far]";
+    let lines = format!(
+        "[published]\nnear-us = 'near.fct_us.all.mean ~ 1'\n[sweep.published]\n\
+         shorter = 'mean of every {ratio} ~ 0.9'\n\
+         longer = {{ figure = 'most of every 1 - {ratio} ~ 9', cause = 'another network' }}\n"
+    );
+    let (root, file) = place("seeds", &format!("{scenario}{lines}"));
+    let dirs = ["1", "2", "sweep"].map(|name| root.join(name).display().to_string());
+    for seed in 0..2 {
+        let arguments = ["--seed", &dirs[seed][dirs[seed].len() - 1..], "--out"];
+        let output = sluicegate(&[&["run", &file], &arguments[..], &[&dirs[seed]]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+    let set = ["--set", "network.queue=1MB,2MB", "--repeat", "2", "--out"];
+    let output = sluicegate(&[&["sweep", &file], &set[..], &[&dirs[2]]].concat());
+    let shown = text(&output.stdout);
+    assert!(
+        shown.contains("shorter") && shown.contains("agrees"),
+        "{shown}"
+    );
+    let json = fs::read_to_string(root.join("sweep/sweep.json")).expect("a sweep");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let line = json["published"]
+        .as_array()
+        .expect("lines")
+        .iter()
+        .find(|l| l["name"] == "shorter");
+    let line = line.expect("a line");
+    assert_eq!(
+        (&line["verdict"], &line["published"]),
+        (&"agrees".into(), &0.9.into())
+    );
+    assert_eq!(line["interval"].as_array().map(Vec::len), Some(2));
+    let page = text(
+        &sluicegate(&[&["published"], &dirs.each_ref().map(String::as_str)[..]].concat()).stdout,
+    );
+    let row = |claim: &str| {
+        let row = page.lines().find(|line| line.contains(claim));
+        row.unwrap_or_else(|| panic!("{claim}: {page}")).to_owned()
+    };
+    assert!(row("| near-us |").contains(" ± "), "{page}");
+    assert!(
+        row("| longer |").ends_with("| ordering only | another network |"),
+        "{page}"
+    );
+    assert!(row("| sim |").contains("| 1, 2 |"), "{page}");
+    assert!(row("| sweep |").contains("| 1, 2 |"), "{page}");
+    let twice = sluicegate(&["published", &dirs[0], &dirs[0]]);
+    assert_eq!(twice.status.code(), Some(2));
+    assert!(
+        text(&twice.stderr).contains("two runs have seed 1"),
+        "{}",
+        text(&twice.stderr)
+    );
+}
+
 /// The flow fills its link. So the published figure moves with the link's rate, and the expectation
 /// breaks at half of it.
 #[test]

@@ -131,6 +131,7 @@ fn of_tenant(tenant: &Tenant) -> Vec<(&'static str, &'static str, &'static str)>
     let TcpOptions {
         profile,
         recovery,
+        prr_safe,
         rto_initial,
         rto_min,
         rto_slop,
@@ -144,6 +145,7 @@ fn of_tenant(tenant: &Tenant) -> Vec<(&'static str, &'static str, &'static str)>
     let options = [
         (foreign, "profile"),
         (recovery.is_some(), "recovery"),
+        (prr_safe.is_some(), "prr"),
         (rto_initial.is_some(), "rto_initial"),
         (rto_min.is_some(), "rto_min"),
         (rto_slop.is_some(), "rto_slop"),
@@ -319,6 +321,7 @@ mod tests {
         for key in [
             "profile = 'freebsd9'",
             "recovery = 'sack'",
+            "prr = 'safe'",
             "rto_initial = '1s'",
             "rto_min = '10ms'",
             "rto_slop = '1ms'",

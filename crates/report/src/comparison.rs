@@ -239,8 +239,7 @@ pub fn programs(scenarios: &[&Results]) -> Option<Grid> {
 }
 
 /// Published figures with ours beside them; `None` without any.
-pub fn published(results: &Results) -> Option<Grid> {
-    let all = &results.published;
+pub fn published(all: &[PublishedResult]) -> Option<Grid> {
     if all.is_empty() {
         return None;
     }
@@ -251,10 +250,33 @@ pub fn published(results: &Results) -> Option<Grid> {
     };
     column("of a publication", &|p| Some(p.name.clone()));
     column("published", &|p| Some(units::plain(p.published)));
-    column("ours", &|p| p.ours.map(units::plain));
+    column("ours", &ours);
     column("ratio", &|p| Some(format!("{:.2}", p.ours? / p.published)));
-    column("verdict", &|p| Some(p.verdict?.words().to_owned()));
+    column("verdict", &verdict);
     Some(columns.into_grid(1))
+}
+
+/// Our figure beside a published one; of several seeds that differ with half of its interval.
+pub fn ours(line: &PublishedResult) -> Option<String> {
+    let mean = units::plain(line.ours?);
+    Some(match line.interval {
+        Some([low, high]) if low < high => {
+            format!("{mean} ± {}", units::plain((high - low) / 2.0))
+        }
+        _ => mean,
+    })
+}
+
+/// How far a figure agrees; where seeds by themselves would be judged differently, how many of them
+/// would as their mean is.
+pub fn verdict(line: &PublishedResult) -> Option<String> {
+    let words = line.verdict?.words();
+    let seeds = &line.by_seed;
+    let same = seeds.iter().filter(|seed| **seed == line.verdict).count();
+    Some(match same == seeds.len() {
+        true => words.to_owned(),
+        false => format!("{words} ({same} of {} seeds)", seeds.len()),
+    })
 }
 
 /// Figures that exist per name and variant (derived figures, enforcement counters): a row per name.

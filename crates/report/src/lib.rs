@@ -37,7 +37,7 @@ mod units;
 pub use html::html;
 pub use markdown::markdown;
 pub use parquet::{film_parquet, read_samples_parquet, samples_parquet, traces_parquet};
-pub use published::published;
+pub use published::{Published, published};
 pub use samples::{read_samples_csv, samples_csv};
 pub use sensitivity::sensitivity;
 pub use table::{Style, table};

@@ -3,11 +3,12 @@
 use std::fmt::Write;
 
 use sluicegate_scenario::{
-    published::TOLERANCE,
+    published::{self, TOLERANCE},
     results::{PublishedResult, Results, Verdict},
+    sweep::Outcome,
 };
 
-use crate::{markdown::rows, units};
+use crate::{comparison, markdown::rows, units};
 
 /// Verdicts in the order of the summary.
 const VERDICTS: [Verdict; 4] = [
@@ -17,11 +18,69 @@ const VERDICTS: [Verdict; 4] = [
     Verdict::Differs,
 ];
 
+/// What one scenario gives on the page: of its runs with several seeds together, or of its sweep.
+pub struct Published<'a> {
+    scenario: &'a str,
+    mirrors: Option<&'a str>,
+    world: &'a str,
+    seeds: Vec<u64>,
+    lines: Vec<PublishedResult>,
+    /// Expectations by their names, and with how many of the seeds each held; of a sweep they are
+    /// about all of them.
+    expected: Vec<(&'a str, usize)>,
+    /// How many times each expectation was judged.
+    judged: usize,
+}
+
+impl<'a> Published<'a> {
+    /// Of runs of one scenario in one world with different seeds.
+    ///
+    /// # Errors
+    /// A line of another version of the program.
+    pub fn of_runs(runs: &[&'a Results]) -> Result<Self, String> {
+        let lines: Vec<&[PublishedResult]> = runs.iter().map(|r| r.published.as_slice()).collect();
+        let first = runs.first().ok_or("there is no run")?;
+        let held = |name: &str| {
+            let all = runs.iter().flat_map(|results| &results.expectations);
+            all.filter(|line| line.name == name && line.held).count()
+        };
+        let names = first.expectations.iter().map(|line| line.name.as_str());
+        Ok(Self {
+            scenario: &first.scenario,
+            mirrors: first.mirrors.as_deref(),
+            world: &first.world,
+            seeds: runs.iter().map(|results| results.seed).collect(),
+            lines: match lines.as_slice() {
+                [only] => only.to_vec(),
+                several => published::over_seeds(several).map_err(|why| why.to_string())?,
+            },
+            expected: names.map(|name| (name, held(name))).collect(),
+            judged: runs.len(),
+        })
+    }
+
+    /// Of a sweep.
+    pub fn of_sweep(outcome: &'a Outcome) -> Self {
+        let expected = outcome.expectations.iter();
+        Self {
+            scenario: &outcome.scenario,
+            mirrors: outcome.mirrors.as_deref(),
+            world: "sweep",
+            seeds: outcome.seeds.clone(),
+            lines: outcome.published.clone(),
+            expected: expected
+                .map(|line| (line.name.as_str(), usize::from(line.held)))
+                .collect(),
+            judged: 1,
+        }
+    }
+}
+
 /// Every published figure with ours, verdict and cause, as GitHub-flavoured Markdown; then what
 /// became of expectations, which are the orderings that publications claim without a number.
-pub fn published(scenarios: &[&Results]) -> String {
-    let claims: Vec<(&Results, &PublishedResult)> = (scenarios.iter())
-        .flat_map(|results| results.published.iter().map(|line| (*results, line)))
+pub fn published(scenarios: &[Published<'_>]) -> String {
+    let claims: Vec<(&str, &PublishedResult)> = (scenarios.iter())
+        .flat_map(|results| results.lines.iter().map(|line| (results.scenario, line)))
         .collect();
     let percent = units::percent(TOLERANCE);
     let mut text = format!(
@@ -29,7 +88,9 @@ pub fn published(scenarios: &[&Results]) -> String {
          - *agrees*: within {percent}.\n\
          - *fitted*: within {percent}, but what the cause names was chosen after this figure.\n\
          - *ordering only*: not within {percent}, but in the order of the other published figures of its kind.\n\
-         - *differs*: neither.\n\n"
+         - *differs*: neither.\n\
+         - Of several seeds the mean is judged, and stands with half of its 95% interval. *agrees (2 of 3\n  \
+         seeds)*: one seed by itself would be judged differently.\n\n"
     );
     let count = |verdict| {
         claims
@@ -43,44 +104,54 @@ pub fn published(scenarios: &[&Results]) -> String {
     if count(None) > 0 {
         let _ = writeln!(text, "- not measured: {}", count(None));
     }
+    let changes = |(_, line): &&(&str, &PublishedResult)| {
+        line.by_seed.iter().any(|seed| *seed != line.verdict)
+    };
+    if claims.iter().any(|(_, line)| !line.by_seed.is_empty()) {
+        let changing = claims.iter().filter(changes).count();
+        let _ = writeln!(text, "- the verdict changes with the seed: {changing}");
+    }
     let headings = ["scenario", "claim", "published", "ours", "verdict", "cause"];
-    let claims: Vec<Vec<String>> = claims.into_iter().map(|(r, line)| claim(r, line)).collect();
+    let claims: Vec<Vec<String>> = claims.into_iter().map(|(s, line)| claim(s, line)).collect();
     text += &rows(headings.map(str::to_owned).to_vec(), 2, &claims);
     text += "\nWhat is expected of each scenario:\n";
-    let expected: Vec<Vec<String>> = scenarios.iter().map(|results| expected(results)).collect();
-    let headings = ["scenario", "mirrors", "world", "seed", "held", "broken"];
+    let expected: Vec<Vec<String>> = scenarios.iter().map(expected).collect();
+    let headings = ["scenario", "mirrors", "world", "seeds", "held", "broken"];
     text += &rows(headings.map(str::to_owned).to_vec(), 3, &expected);
     text
 }
 
-fn claim(results: &Results, line: &PublishedResult) -> Vec<String> {
+fn claim(scenario: &str, line: &PublishedResult) -> Vec<String> {
     let cause = match (&line.cause, line.verdict) {
         (Some(cause), _) => cause.clone(),
         (None, Some(Verdict::OrderingOnly | Verdict::Differs)) => "unknown".to_owned(),
         (None, _) => String::new(),
     };
     vec![
-        results.scenario.clone(),
+        scenario.to_owned(),
         line.name.clone(),
         units::plain(line.published),
-        line.ours.map_or("–".to_owned(), units::plain),
-        line.verdict
-            .map_or("not measured", Verdict::words)
-            .to_owned(),
+        comparison::ours(line).unwrap_or("–".to_owned()),
+        comparison::verdict(line).unwrap_or("not measured".to_owned()),
         cause,
     ]
 }
 
-fn expected(results: &Results) -> Vec<String> {
-    let all = &results.expectations;
-    let broken: Vec<&str> = (all.iter().filter(|line| !line.held))
-        .map(|line| line.name.as_str())
+fn expected(results: &Published<'_>) -> Vec<String> {
+    let (all, judged) = (&results.expected, results.judged);
+    let broken = all.iter().filter(|(_, held)| *held < judged);
+    let broken: Vec<String> = broken
+        .map(|(name, held)| match judged {
+            1 => (*name).to_owned(),
+            _ => format!("{name} ({} of {judged} seeds)", judged - held),
+        })
         .collect();
+    let seeds: Vec<String> = results.seeds.iter().map(u64::to_string).collect();
     vec![
-        results.scenario.clone(),
-        results.mirrors.clone().unwrap_or_default(),
-        results.world.clone(),
-        results.seed.to_string(),
+        results.scenario.to_owned(),
+        results.mirrors.unwrap_or_default().to_owned(),
+        results.world.to_owned(),
+        seeds.join(", "),
         format!("{} of {}", all.len() - broken.len(), all.len()),
         broken.join(", "),
     ]

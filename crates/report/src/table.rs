@@ -76,7 +76,7 @@ pub fn table(scenarios: &[&Results], style: Style) -> String {
         if !results.expectations.is_empty() {
             blocks.push(expectations(&results.expectations, &paint));
         }
-        blocks.extend(comparison::published(results).map(|grid| draw(&grid, style)));
+        blocks.extend(comparison::published(&results.published).map(|grid| draw(&grid, style)));
     }
     let text = blocks.join("\n") + "\n";
     if style.unicode { text } else { ascii(&text) }

@@ -67,6 +67,7 @@ fn outcome() -> Outcome {
         failed: Vec::new(),
         outside: Default::default(),
         expectations: Vec::new(),
+        published: Vec::new(),
         notes: Vec::new(),
         runs: Vec::new(),
     }

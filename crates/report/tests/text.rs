@@ -2,7 +2,7 @@
 
 mod support;
 
-use sluicegate_report::{Style, markdown, published, table};
+use sluicegate_report::{Published, Style, markdown, published, table};
 use sluicegate_scenario::results::{PublishedResult, Results, SeriesKind, Verdict};
 
 const BOX: Style = Style {
@@ -104,7 +104,7 @@ fn published_figures_and_missed_deadlines_are_shown_where_there_are_any() {
         published,
         ours,
         verdict: ours.map(|_| Verdict::OrderingOnly),
-        cause: None,
+        ..PublishedResult::default()
     };
     results.published = vec![
         publish("acdc-p50-us", 93.0, Some(113.2)),
@@ -135,6 +135,7 @@ fn the_page_of_published_figures_has_a_row_for_each_with_its_cause() {
         ours,
         verdict,
         cause: cause.map(str::to_owned),
+        ..PublishedResult::default()
     };
     results.expectations[0].held = false;
     results.published = vec![
@@ -148,7 +149,7 @@ fn the_page_of_published_figures_has_a_row_for_each_with_its_cause() {
         ),
         publish("gone", None, None, None),
     ];
-    let page = published(&[&results]);
+    let page = published(&[Published::of_runs(&[&results]).unwrap()]);
     for line in [
         "- agrees: 1",
         "- differs: 2",
@@ -162,6 +163,34 @@ fn the_page_of_published_figures_has_a_row_for_each_with_its_cause() {
     }
     let broken = format!("| {} |", results.expectations[0].name);
     assert!(page.contains(&broken), "{page}");
+}
+
+#[test]
+fn of_several_seeds_the_page_has_means_intervals_and_verdicts_that_change() {
+    let run = |seed, p50| {
+        let mut results = support::incast("incast");
+        results.seed = seed;
+        results.expectations[0].held = seed > 1;
+        results.published = vec![PublishedResult {
+            name: "p50".to_owned(),
+            expression: "v.rtt_us.p50 ~ 93".to_owned(),
+            published: 93.0,
+            ours: Some(p50),
+            ..PublishedResult::default()
+        }];
+        results
+    };
+    let runs = [run(1, 90.0), run(2, 93.0), run(3, 120.0)];
+    let page = published(&[Published::of_runs(&runs.iter().collect::<Vec<_>>()).unwrap()]);
+    let broken = format!("{} (1 of 3 seeds) |", runs[0].expectations[0].name);
+    for line in [
+        "| incast | p50 | 93 | 101 ± 41.04 | agrees (2 of 3 seeds) |  |",
+        "- the verdict changes with the seed: 1",
+    ] {
+        assert!(page.lines().any(|l| l == line), "{line}\n{page}");
+    }
+    let row = page.lines().find(|line| line.ends_with(&broken));
+    assert!(row.is_some_and(|row| row.contains("| 1, 2, 3 |")), "{page}");
 }
 
 #[test]

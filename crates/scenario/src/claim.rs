@@ -42,6 +42,10 @@ impl Leaf for Infallible {
             "write a number from 0 to 1, for example `in 0.25 to 0.65 of runs`",
         ))
     }
+
+    fn kind(name: &str) -> String {
+        name.to_owned()
+    }
 }
 
 impl Over {

@@ -55,6 +55,19 @@ pub(crate) enum Comparison {
 pub(crate) trait Leaf: Sized {
     /// From its name, and what stood in brackets behind it.
     fn parse(name: &str, selector: Option<&str>) -> Result<Self, Complaint>;
+
+    /// A name without what figures of one kind differ in: names of variants and flows. Names of
+    /// functions stay.
+    fn kind(name: &str) -> String;
+}
+
+/// A name without that of its flows.
+pub(crate) fn without_flows<'a>(parts: impl Iterator<Item = &'a str>) -> String {
+    let mut parts: Vec<&str> = parts.collect();
+    if matches!(parts.first(), Some(&"flows" | &"traffic")) && parts.len() > 1 {
+        parts[1] = "*";
+    }
+    parts.join(".")
 }
 
 impl Leaf for Figure {
@@ -63,8 +76,15 @@ impl Leaf for Figure {
             None => Figure::parse(name),
             Some(selector) => Err(Complaint::new(
                 format!("`[{selector}]` means nothing here"),
-                "only the figures of [sweep.expect] select cells",
+                "only the figures of [sweep.expect] and [sweep.published] select cells",
             )),
+        }
+    }
+
+    fn kind(name: &str) -> String {
+        match name.split_once('.') {
+            Some((_variant, figure)) => without_flows(figure.split('.')),
+            None => name.to_owned(),
         }
     }
 }
@@ -420,6 +440,21 @@ impl<'a> Parser<'a> {
         is_next
     }
 
+    /// Passes over text in brackets, if it is next.
+    pub(crate) fn take_selector(&mut self) -> Option<String> {
+        let selector = match self.peek() {
+            Some(Token::Selector(text)) => Some(text.clone()),
+            _ => None,
+        };
+        self.at += usize::from(selector.is_some());
+        selector
+    }
+
+    /// How many tokens are left.
+    pub(crate) fn left(&self) -> usize {
+        self.tokens.len() - self.at
+    }
+
     /// That nothing is left.
     pub(crate) fn end(&self) -> Result<(), Complaint> {
         match self.at < self.tokens.len() {
@@ -531,11 +566,7 @@ impl<'a> Parser<'a> {
     }
 
     fn figure<F: Leaf>(&mut self, name: &str) -> Result<Expr<F>, Complaint> {
-        let selector = match self.peek() {
-            Some(Token::Selector(text)) => Some(text.clone()),
-            _ => None,
-        };
-        self.at += usize::from(selector.is_some());
+        let selector = self.take_selector();
         F::parse(name, selector.as_deref()).map(Expr::Figure)
     }
 

@@ -130,6 +130,8 @@ pub struct TcpOptions {
     pub profile: Profile,
     /// Repair of losses.
     pub recovery: Option<Recovery>,
+    /// An ACK that tells of a further loss gains no segment while PRR reduces a window.
+    pub prr_safe: Option<bool>,
     /// Retransmission timeout before the first RTT sample.
     pub rto_initial: Option<Duration>,
     /// Least retransmission timeout.

@@ -5,19 +5,22 @@
 //! line        = publication | { figure = publication, cause = text, fitted = text }
 //! publication = sum "~" sum                      without figures on the right
 //! ```
-//! with sums as in [`expect`](crate::expect).
+//! with sums as in [`expect`](crate::expect). Those of a [`sweep`](crate::sweep) have its figures.
 //!
 //! A figure agrees within [`TOLERANCE`]. Of figures that do not, the order may: figures of one kind
-//! are those whose expressions differ in variants and in names of flows only. Published values of a
-//! kind that lie within the tolerance of each other have no order. A quotient of two figures of one
-//! kind is in order if both quotients are on the same side of 1.
+//! are those whose expressions differ in variants, in names of flows and in values of axes only.
+//! Published values of a kind that lie within the tolerance of each other have no order. A quotient
+//! of two figures of one kind is in order if both quotients are on the same side of 1; of its
+//! difference from 1, `a / b - 1` or `1 - a / b`, if both are on the same side of 0.
 
 use sluicegate_config::{problem::Complaint, table::Item};
 
 use crate::{
-    expect::{Expr, Parser, Token, tokens},
+    claim::Side,
+    expect::{Expr, Leaf, Parser, Token, tokens},
     figures::Figure,
     results::{PublishedResult, VariantResult, Verdict},
+    stats,
 };
 
 /// How far apart figures are that agree, as a fraction of the published one.
@@ -25,7 +28,7 @@ pub const TOLERANCE: f64 = 0.2;
 
 /// One line of `[published]`: nothing is expected of it, it is shown.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Publication {
+pub struct Publication<F = Figure> {
     /// Key in the file.
     pub name: String,
     /// As written.
@@ -34,34 +37,19 @@ pub struct Publication {
     pub cause: Option<String>,
     /// The part of the set-up that was chosen after this figure, so that agreement shows nothing.
     pub fitted: Option<String>,
-    ours: Expr<Figure>,
+    pub(crate) ours: Expr<F>,
     published: f64,
     kind: String,
-    is_quotient: bool,
+    /// Of a quotient of figures of one kind 1, of its difference from 1 it is 0: the order is
+    /// against this.
+    neutral: Option<f64>,
 }
 
 impl Publication {
     /// Reads a line: a text or a table.
     pub fn read(name: &str, item: &Item<'_>) -> Option<Self> {
-        if !item.is_table() {
-            return item.parse(|text| Self::parse(name, text));
-        }
-        let table = item.table()?;
-        let read = match table.get("figure") {
-            Some(figure) => figure.parse(|text| Self::parse(name, text)),
-            None => {
-                let example = "write for example figure = \"enforced.rtt_us.p50 ~ 93\"";
-                table.require("figure", example);
-                None
-            }
-        };
-        let [cause, fitted] = ["cause", "fitted"].map(|key| table.text(key).map(str::to_owned));
-        table.close();
-        Some(Self {
-            cause,
-            fitted,
-            ..read?
-        })
+        let (line, reasons) = read_line(item, |text| Self::parse(name, text))?;
+        Some(line.with(reasons))
     }
 
     /// Parses a text.
@@ -71,36 +59,7 @@ impl Publication {
     /// no number.
     pub fn parse(name: &str, expression: &str) -> Result<Self, Complaint> {
         let tokens = tokens(expression)?;
-        let mut parser = Parser::new(&tokens);
-        let ours = parser.sum()?;
-        parser.sign(&[("~", ())])?;
-        let published: Expr<Figure> = parser.sum()?;
-        parser.end()?;
-        let published = published.value(&|_| None).filter(|value| value.is_finite());
-        let published = published.ok_or_else(|| {
-            Complaint::new(
-                "the right side is no number",
-                "write the published value there, for example \"enforced.rtt_us.p50 ~ 93\"",
-            )
-        })?;
-        let tokens: Vec<Token> = tokens.into_iter().map(|(_, token)| token).collect();
-        Ok(Self {
-            name: name.to_owned(),
-            expression: expression.to_owned(),
-            cause: None,
-            fitted: None,
-            kind: kind(&tokens),
-            is_quotient: is_quotient(&ours, &tokens),
-            ours,
-            published,
-        })
-    }
-
-    /// Every figure that it names.
-    pub fn figures(&self) -> Vec<&Figure> {
-        let mut figures = Vec::new();
-        self.ours.collect_figures(&mut figures);
-        figures
+        parse_rest(name, expression, &tokens, Parser::new(&tokens))
     }
 
     fn value(&self, variants: &[VariantResult]) -> Option<f64> {
@@ -109,84 +68,231 @@ impl Publication {
     }
 }
 
-/// The kind of the left side: its text without variants and names of flows.
-fn kind(tokens: &[Token]) -> String {
-    let left = tokens
-        .iter()
-        .take_while(|token| **token != Token::Symbol("~"));
-    let words = left.map(|token| match token {
-        Token::Name(name) => {
-            let mut parts: Vec<&str> = name.split('.').skip(1).collect();
-            if matches!(parts.first(), Some(&"flows" | &"traffic")) && parts.len() > 1 {
-                parts[1] = "*";
-            }
-            // A function has no dot in it.
-            if parts.is_empty() {
-                name.clone()
-            } else {
-                parts.join(".")
-            }
+/// `cause` and `fitted` of a line.
+pub(crate) type Reasons = [Option<String>; 2];
+
+/// Reads a line, a text or a table; `parse` reads its text.
+pub(crate) fn read_line<T>(
+    item: &Item<'_>,
+    parse: impl Fn(&str) -> Result<T, Complaint>,
+) -> Option<(T, Reasons)> {
+    if !item.is_table() {
+        return Some((item.parse(parse)?, Reasons::default()));
+    }
+    let table = item.table()?;
+    let read = match table.get("figure") {
+        Some(figure) => figure.parse(parse),
+        None => {
+            let example = "write for example figure = \"enforced.rtt_us.p50 ~ 93\"";
+            table.require("figure", example);
+            None
+        }
+    };
+    let reasons = ["cause", "fitted"].map(|key| table.text(key).map(str::to_owned));
+    table.close();
+    Some((read?, reasons))
+}
+
+/// Of what `parser` has not read yet of the tokens of `expression`.
+pub(crate) fn parse_rest<F: Leaf>(
+    name: &str,
+    expression: &str,
+    tokens: &[(usize, Token)],
+    mut parser: Parser<'_>,
+) -> Result<Publication<F>, Complaint> {
+    let sum = tokens.len() - parser.left();
+    let ours = parser.sum()?;
+    parser.sign(&[("~", ())])?;
+    let published: Expr<F> = parser.sum()?;
+    parser.end()?;
+    let published = published.value(&|_| None).filter(|value| value.is_finite());
+    let published = published.ok_or_else(|| {
+        Complaint::new(
+            "the right side is no number",
+            "write the published value there, for example \"enforced.rtt_us.p50 ~ 93\"",
+        )
+    })?;
+    let tokens: Vec<Token> = tokens.iter().map(|(_, token)| token.clone()).collect();
+    let end = (tokens.iter()).position(|token| *token == Token::Symbol("~"));
+    let left = &tokens[..end.unwrap_or(tokens.len())];
+    Ok(Publication {
+        name: name.to_owned(),
+        expression: expression.to_owned(),
+        cause: None,
+        fitted: None,
+        kind: kind::<F>(left),
+        neutral: neutral(&ours, &left[sum.min(left.len())..]),
+        ours,
+        published,
+    })
+}
+
+impl<F> Publication<F> {
+    pub(crate) fn with(self, [cause, fitted]: Reasons) -> Self {
+        Self {
+            cause,
+            fitted,
+            ..self
+        }
+    }
+
+    /// Every figure that it names.
+    pub fn figures(&self) -> Vec<&F> {
+        let mut figures = Vec::new();
+        self.ours.collect_figures(&mut figures);
+        figures
+    }
+
+    fn result(&self, ours: Option<f64>, verdict: Option<Verdict>) -> PublishedResult {
+        PublishedResult {
+            name: self.name.clone(),
+            expression: self.expression.clone(),
+            published: self.published,
+            ours,
+            interval: None,
+            verdict,
+            by_seed: Vec::new(),
+            cause: match verdict {
+                Some(Verdict::Fitted) => self.fitted.clone(),
+                Some(Verdict::Agrees) => None,
+                _ => self.cause.clone(),
+            },
+        }
+    }
+}
+
+/// The kind of a left side: its text without variants, names of flows, and values of axes.
+fn kind<F: Leaf>(left: &[Token]) -> String {
+    let words = left.iter().map(|token| match token {
+        Token::Name(name) => F::kind(name),
+        Token::Selector(text) => {
+            let axes = text.split(',').filter_map(|part| part.split('=').next());
+            format!("{:?}", axes.map(str::trim).collect::<Vec<_>>())
         }
         other => other.to_string(),
     });
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Whether it is a quotient of two figures of one kind.
-fn is_quotient(ours: &Expr<Figure>, tokens: &[Token]) -> bool {
-    if !matches!(ours, Expr::Binary('/', ..)) {
-        return false;
+/// What the order of a quotient of two figures of one kind is against, see [`Publication`].
+fn neutral<F: Leaf>(ours: &Expr<F>, left: &[Token]) -> Option<f64> {
+    let one = |side: &Expr<F>| matches!(side, Expr::Number(value) if *value == 1.0);
+    match ours {
+        Expr::Binary('/', ..) => is_quotient::<F>(left).then_some(1.0),
+        Expr::Binary('-', quotient, number) if one(number) => {
+            let quotient = matches!(**quotient, Expr::Binary('/', ..));
+            (quotient && is_quotient::<F>(&left[..left.len() - 2])).then_some(0.0)
+        }
+        Expr::Binary('-', number, quotient) if one(number) => {
+            let quotient = matches!(**quotient, Expr::Binary('/', ..));
+            (quotient && is_quotient::<F>(&left[2..])).then_some(0.0)
+        }
+        _ => None,
     }
+}
+
+/// Whether these tokens are figures of one kind with a division between them.
+fn is_quotient<F: Leaf>(tokens: &[Token]) -> bool {
     let divisions = (0..tokens.len()).filter(|at| tokens[*at] == Token::Symbol("/"));
-    let end = tokens.iter().position(|token| *token == Token::Symbol("~"));
     divisions.into_iter().any(|at| {
-        let right = end.and_then(|end| tokens.get(at + 1..end));
-        let of_figures =
-            right.is_some_and(|right| right.iter().any(|t| matches!(t, Token::Name(_))));
-        of_figures && right.map(kind) == Some(kind(&tokens[..at]))
+        let right = &tokens[at + 1..];
+        let of_figures = right.iter().any(|token| matches!(token, Token::Name(_)));
+        of_figures && kind::<F>(right) == kind::<F>(&tokens[..at])
     })
 }
 
 /// The measured figures beside the published ones, line by line.
 pub fn evaluate(all: &[Publication], variants: &[VariantResult]) -> Vec<PublishedResult> {
-    let ours: Vec<Option<f64>> = all.iter().map(|line| line.value(variants)).collect();
-    let lines = all.iter().zip(&ours);
-    lines
-        .map(|(line, &value)| {
-            let verdict = value.map(|value| {
-                let kind = all
-                    .iter()
-                    .zip(&ours)
-                    .filter(|(other, _)| other.kind == line.kind);
-                let others = kind.filter_map(|(other, ours)| Some((other.published, (*ours)?)));
-                verdict(line, value, others)
-            });
-            PublishedResult {
-                name: line.name.clone(),
-                expression: line.expression.clone(),
-                published: line.published,
-                ours: value,
-                verdict,
-                cause: match verdict {
-                    Some(Verdict::Fitted) => line.fitted.clone(),
-                    Some(Verdict::Agrees) => None,
-                    _ => line.cause.clone(),
+    let ours = all.iter().map(|line| line.value(variants)).collect();
+    evaluate_runs(&all.iter().collect::<Vec<_>>(), &[ours])
+}
+
+/// The same of several runs, each with its value of each line: means, judged, with their intervals,
+/// and what each run would be judged by itself.
+pub(crate) fn evaluate_runs<F>(
+    all: &[&Publication<F>],
+    runs: &[Vec<Option<f64>>],
+) -> Vec<PublishedResult> {
+    let of_line = |at: usize| runs.iter().map(|run| run[at]).collect::<Vec<_>>();
+    let mean = |at| {
+        let values: Option<Vec<f64>> = of_line(at).into_iter().collect();
+        values.filter(|v| !v.is_empty()).map(|v| stats::mean(&v))
+    };
+    let means: Vec<Option<f64>> = (0..all.len()).map(mean).collect();
+    let verdicts = judge(all, &means);
+    let of_runs: Vec<_> = match runs {
+        [_] => Vec::new(),
+        several => several.iter().map(|run| judge(all, run)).collect(),
+    };
+    let result = |(at, line): (usize, &&Publication<F>)| PublishedResult {
+        interval: Side::of(&of_line(at)).map(|side| side.bounds()),
+        by_seed: of_runs.iter().map(|verdicts| verdicts[at]).collect(),
+        ..line.result(means[at], verdicts[at])
+    };
+    all.iter().enumerate().map(result).collect()
+}
+
+/// What several runs of one scenario with different seeds give together; `runs` are their
+/// `published`, of which the first tells the lines.
+///
+/// # Errors
+/// A line that this version cannot read.
+pub fn over_seeds(runs: &[&[PublishedResult]]) -> Result<Vec<PublishedResult>, Complaint> {
+    let Some(first) = runs.first() else {
+        return Ok(Vec::new());
+    };
+    let mut lines = Vec::new();
+    for line in *first {
+        let same = |other: &&PublishedResult| {
+            (&other.name, &other.expression) == (&line.name, &line.expression)
+        };
+        let measured: Vec<Option<&PublishedResult>> =
+            (runs.iter()).map(|run| run.iter().find(same)).collect();
+        let reason = |fitted: bool| {
+            let mut all = measured.iter().flatten();
+            all.find_map(
+                |run| match (run.verdict == Some(Verdict::Fitted)) == fitted {
+                    true => run.cause.clone(),
+                    false => None,
                 },
-            }
-        })
-        .collect()
+            )
+        };
+        let reasons = [reason(false), reason(true)];
+        let values: Vec<Option<f64>> = measured.iter().map(|run| (*run)?.ours).collect();
+        let read = Publication::parse(&line.name, &line.expression)?;
+        lines.push((read.with(reasons), values));
+    }
+    let values = |run: usize| lines.iter().map(|(_, values)| values[run]).collect();
+    let values: Vec<Vec<Option<f64>>> = (0..runs.len()).map(values).collect();
+    let lines: Vec<&Publication> = lines.iter().map(|(line, _)| line).collect();
+    Ok(evaluate_runs(&lines, &values))
+}
+
+/// How far each value agrees, among the others.
+fn judge<F>(all: &[&Publication<F>], ours: &[Option<f64>]) -> Vec<Option<Verdict>> {
+    let lines = || all.iter().zip(ours);
+    let of_line = |(line, value): (&&Publication<F>, &Option<f64>)| {
+        let kind = lines().filter(|(other, _)| other.kind == line.kind);
+        let others = kind.filter_map(|(other, ours)| Some((other.published, (*ours)?)));
+        Some(verdict(line, (*value)?, others))
+    };
+    lines().map(of_line).collect()
 }
 
 /// How far `ours` agrees; `others` are published values of its kind with ours.
-fn verdict(line: &Publication, ours: f64, others: impl Iterator<Item = (f64, f64)>) -> Verdict {
+fn verdict<F>(
+    line: &Publication<F>,
+    ours: f64,
+    others: impl Iterator<Item = (f64, f64)>,
+) -> Verdict {
     if is_near(ours, line.published) {
         return match line.fitted {
             Some(_) => Verdict::Fitted,
             None => Verdict::Agrees,
         };
     }
-    let one = line.is_quotient.then_some((1.0, 1.0));
-    let mut ordered = others.chain(one).filter(|(published, _)| {
+    let neutral = line.neutral.map(|neutral| (neutral, neutral));
+    let mut ordered = others.chain(neutral).filter(|(published, _)| {
         !is_near(*published, line.published) && !is_near(line.published, *published)
     });
     let in_order = |(published, value): (f64, f64)| {
@@ -286,6 +392,18 @@ mod tests {
             [Some(OrderingOnly)]
         );
         assert_eq!(verdicts(&quotient, [20.0, 50.0, 10.0]), [Some(Differs)]);
+        for shorter in [
+            "1 - a.rtt_us.p50 / b.rtt_us.p50 ~ 0.3",
+            "b.rtt_us.p50 / a.rtt_us.p50 - 1 ~ 0.3",
+        ] {
+            assert_eq!(
+                verdicts(&[shorter], [20.0, 50.0, 0.0]),
+                [Some(OrderingOnly)]
+            );
+            assert_eq!(verdicts(&[shorter], [50.0, 20.0, 0.0]), [Some(Differs)]);
+        }
+        let not_from_one = ["2 - a.rtt_us.p50 / b.rtt_us.p50 ~ 0.3"];
+        assert_eq!(verdicts(&not_from_one, [20.0, 50.0, 0.0]), [Some(Differs)]);
         let of_numbers = ["a.rtt_us.p50 / 10 ~ 100"];
         assert_eq!(verdicts(&of_numbers, [50.0, 0.0, 0.0]), [Some(Differs)]);
     }
@@ -318,6 +436,31 @@ mod tests {
         };
         assert_eq!(of(100.0), (Verdict::Fitted, "the buffer".to_owned()));
         assert_eq!(of(200.0), (Verdict::Differs, "the hosts".to_owned()));
+    }
+
+    #[test]
+    fn several_seeds_are_judged_by_their_mean_and_each_by_itself() {
+        use Verdict::{Agrees, OrderingOnly};
+        let mut near = Publication::parse("near", THREE[0]).unwrap();
+        near.cause = Some("the hosts".to_owned());
+        let lines = [near, Publication::parse("far", THREE[1]).unwrap()];
+        let run = |a, b| evaluate(&lines, &variants(&[("a", a), ("b", b)]));
+        let runs = [run(110.0, 300.0), run(120.0, 300.0), run(160.0, 300.0)];
+        let runs: Vec<&[PublishedResult]> = runs.iter().map(Vec::as_slice).collect();
+        let together = over_seeds(&runs).unwrap();
+        assert_eq!(together[0].ours, Some(130.0));
+        assert_eq!(together[0].verdict, Some(OrderingOnly));
+        assert_eq!(together[0].cause.as_deref(), Some("the hosts"));
+        let by_seed = [Agrees, Agrees, OrderingOnly].map(Some);
+        assert_eq!(together[0].by_seed, by_seed);
+        // 4.303 × 26.46 / √3 (two degrees of freedom).
+        let [low, high] = together[0].interval.unwrap();
+        assert!((low - (130.0 - 65.72)).abs() < 0.01 && (high - (130.0 + 65.72)).abs() < 0.01);
+        assert_eq!(together[1].interval, Some([300.0, 300.0]));
+        assert_eq!(together[1].verdict, Some(Agrees));
+        let one = over_seeds(&runs[..1]).unwrap();
+        assert_eq!((one[0].interval, one[0].by_seed.len()), (None, 0));
+        assert_eq!(over_seeds(&[]), Ok(Vec::new()));
     }
 
     proptest! {

@@ -374,8 +374,8 @@ pub struct ExpectationResult {
     pub held: bool,
 }
 
-/// One line of `[published]`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// One line of `[published]`, or of `[sweep.published]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PublishedResult {
     /// Key in the file.
     pub name: String,
@@ -383,11 +383,18 @@ pub struct PublishedResult {
     pub expression: String,
     /// The published value, in the unit of our figure.
     pub published: f64,
-    /// The value measured here; `None` when a figure that it names was not measured.
+    /// The value measured here, of several seeds their mean; `None` when a figure that it names was
+    /// not measured.
     pub ours: Option<f64>,
+    /// Bounds of that mean at 95 %, by Student's t; `None` of one seed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<[f64; 2]>,
     /// How far ours agrees; `None` in files of earlier versions, and if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
+    /// How far each of several seeds agrees by itself; empty of one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_seed: Vec<Option<Verdict>>,
     /// Why it does not agree, or what of the set-up follows from the published figure, as the
     /// scenario says.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -150,7 +150,7 @@ fn several_tenants_share_a_host() {
 fn a_tenant_s_tcp_is_as_the_most_exact_table_says() {
     let ms = |ms| Some(Duration::from_millis(ms));
     let variant = one("[network]\ntopology = 'dumbbell'\npairs = 2\n\
-        [tenant.default]\nrto_min = '10ms'\nrecovery = 'sack'\n\
+        [tenant.default]\nrto_min = '10ms'\nrecovery = 'sack'\nprr = 'safe'\n\
          [tenant.'s*']\nprofile = 'freebsd9'\nrto_initial = '20ms'\nrto_slop = '5ms'\nconnection_cache = false\npacing = true\noffload_segments = 8\n\
         [tenant.s2]\nrto_min = '2ms'\ndelayed_ack = '0ms'\ncongestion_control = 'cubic'\n\
         [traffic.b]\nkind = 'bulk'\n");
@@ -165,6 +165,7 @@ fn a_tenant_s_tcp_is_as_the_most_exact_table_says() {
     let freebsd = TcpOptions {
         profile: Profile::Freebsd9,
         recovery: Some(Recovery::Sack),
+        prr_safe: Some(true),
         rto_initial: ms(20),
         rto_min: ms(10),
         rto_slop: ms(5),

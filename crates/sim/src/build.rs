@@ -439,6 +439,7 @@ fn apply(options: &TcpOptions, stack: &mut Config) {
         stack.recovery = recovery;
         stack.sack = recovery != Recovery::NewReno;
     }
+    stack.prr_safe = options.prr_safe.unwrap_or(stack.prr_safe);
     stack.cache = options.connection_cache.unwrap_or(stack.cache);
     stack.cache_window = options.connection_cache_window.unwrap_or_default();
     stack.pacing = options.pacing.unwrap_or(stack.pacing);

@@ -186,6 +186,9 @@ pub struct Config {
     /// Proportional rate reduction (RFC 6937) instead of an immediate cut of what may be in flight,
     /// after losses and after marks (Linux's CWR state).
     pub prr: bool,
+    /// Of PRR's slow start below cwnd: an ACK gains a segment only if it tells of no further loss
+    /// (RFC 9937 6, Linux), and not each ACK that advances.
+    pub prr_safe: bool,
     /// Reductions are taken back when D-SACK or timestamps show that nothing was lost (RFC 3522,
     /// RFC 4015).
     pub undo: bool,
@@ -278,6 +281,7 @@ impl Config {
             sack: true,
             recovery: Recovery::Rack,
             prr: true,
+            prr_safe: false,
             undo: true,
             frto: true,
             limited_transmit: true,
@@ -358,6 +362,7 @@ impl Config {
             recovery: Recovery::NewReno,
             sack: false,
             prr: false,
+            prr_safe: false,
             undo: false,
             frto: false,
             minshall: false,

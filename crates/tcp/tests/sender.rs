@@ -199,25 +199,6 @@ fn proportional_rate_reduction_sends_in_proportion() {
 }
 
 #[test]
-fn proportional_rate_reduction_grows_back_as_slow_start_does() {
-    let mut config = config(Recovery::Sack);
-    config.prr = true;
-    config.params.init_segments = 20;
-    let mut peer = Peer::new(config, 100 * US);
-    peer.tcp.write(100_000);
-    peer.data_out();
-    peer.pass(100 * US);
-    // 17 are lost: nothing is in flight, and cwnd is 10.
-    peer.give(&peer.sack(0, &[(17 * M, 20 * M)]));
-    assert_eq!(peer.tcp.in_flight(), 0);
-    assert_eq!(peer.data_out().len(), 3, "what was delivered");
-    peer.give(&peer.sack(M, &[(17 * M, 20 * M)]));
-    assert_eq!(peer.data_out().len(), 2, "one more, since the ACK advances");
-    peer.give(&peer.sack(2 * M, &[(17 * M, 20 * M)]));
-    assert_eq!(peer.data_out().len(), 2);
-}
-
-#[test]
 fn an_immediate_cut_waits_for_half_a_window() {
     let mut config = config(Recovery::Sack);
     config.params.init_segments = 20;

@@ -21,7 +21,7 @@ pub fn comparison(results: &Results, plots: &Plots) -> Markup {
         @if let Some(variants) = comparison::variants(&[results]) { (grid(&variants, plots)) }
         @if let Some(completions) = comparison::completions(&[results]) { (grid(&completions, plots)) }
         @if let Some(programs) = comparison::programs(&[results]) { (grid(&programs, plots)) }
-        @if let Some(published) = comparison::published(results) { (grid(&published, plots)) }
+        @if let Some(published) = comparison::published(&results.published) { (grid(&published, plots)) }
         dl.titles {
             @for (variant, shown) in results.variants.iter().zip(&plots.variants) {
                 @if !variant.title.is_empty() {

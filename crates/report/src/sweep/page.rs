@@ -2,10 +2,13 @@
 
 use maud::{Markup, html};
 use serde::Serialize;
-use sluicegate_scenario::sweep::{Outcome, StatementResult, figures};
+use sluicegate_scenario::{
+    results::PublishedResult,
+    sweep::{Outcome, StatementResult, figures},
+};
 
 use super::text::{place, sides};
-use crate::html::self_contained;
+use crate::{comparison, html::self_contained};
 
 const SCRIPT: &str = concat!(
     "(() => {\n\"use strict\";\n",
@@ -111,6 +114,7 @@ pub fn html(outcome: &Outcome) -> String {
             @if outcome.title != outcome.scenario { p.title { (outcome.title) } }
             @if let Some(mirrors) = &outcome.mirrors { p.mirrors { "Mirrors " (mirrors) } }
             (conditions(outcome))
+            (published(&outcome.published))
             (expectations(&outcome.expectations))
             @if data.figures.is_empty() { p.no-data { "No run has measured anything." } }
             @else { (bars(&data)) (table(&data)) }
@@ -146,6 +150,21 @@ fn conditions(outcome: &Outcome) -> Markup {
             p.alarm role="alert" { (counter) " = " (count) ", all runs together" }
         }
         @for note in &outcome.notes { p.note { (note) } }
+    }
+}
+
+fn published(lines: &[PublishedResult]) -> Markup {
+    let Some(grid) = comparison::published(lines) else {
+        return html! {};
+    };
+    html! {
+        h2 { "Published figures" }
+        div.scroll {
+            table {
+                thead { tr { @for heading in &grid.headings { th { (heading.what) } } } }
+                tbody { @for row in &grid.rows { tr { @for cell in row { td { (cell) } } } } }
+            }
+        }
     }
 }
 

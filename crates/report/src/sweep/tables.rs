@@ -135,6 +135,7 @@ pub(super) mod tests {
             failed: Vec::new(),
             outside: Default::default(),
             expectations: Vec::new(),
+            published: Vec::new(),
             notes: Vec::new(),
             runs: vec![run(0, 1, 100.0), run(0, 2, 120.0), run(1, 1, 20_000.0)],
         }

@@ -3,7 +3,7 @@
 use sluicegate_scenario::sweep::{Instance, Outcome, StatementResult, Summary, figures};
 
 use crate::{
-    comparison::{Grid, Heading},
+    comparison::{self, Grid, Heading},
     table::{self, Paint, Style},
     units::{self, Unit},
 };
@@ -19,14 +19,16 @@ const USUAL: [&str; 7] = [
     "links.bottleneck.marks",
 ];
 
-/// One row per cell, with mean ± half of the 95 % interval; then what failed, and what became of
-/// expectations.
+/// One row per cell, with mean ± half of the 95 % interval; then published figures, what failed, and
+/// what became of expectations.
 ///
 /// Figures are those that the scenario chose, else the usual ones; all are in the files.
 pub fn text(outcome: &Outcome, style: Style) -> String {
     let paint = Paint(style);
     let mut blocks = vec![paint.bold(&heading(outcome))];
     blocks.extend(grids(outcome, &shown(outcome), style));
+    let published = comparison::published(&outcome.published);
+    blocks.extend(published.map(|grid| table::draw(&grid, style)));
     blocks.extend(outcome.failed.iter().map(|failed| {
         let axes = outcome.axes.iter().zip(&failed.values);
         let values: Vec<String> = axes.map(|(a, v)| format!("{}={v}", a.name)).collect();

@@ -186,6 +186,7 @@ fn read_change(table: &Table<'_>, network: &Network) -> Change {
         tcp: TcpOptions {
             profile: Profile::default(),
             recovery: table.choice("recovery", &RECOVERIES),
+            prr_safe: table.choice("prr", &[("advancing", false), ("safe", true)]),
             rto_initial: table.parse("rto_initial", parse_timeout),
             rto_min: table.parse("rto_min", parse_timeout),
             rto_slop: table.parse("rto_slop", parse_duration),
@@ -261,6 +262,7 @@ impl Change {
         tenant.tcp = TcpOptions {
             profile: self.profile.unwrap_or(old.profile),
             recovery: new.recovery.or(old.recovery),
+            prr_safe: new.prr_safe.or(old.prr_safe),
             rto_initial: new.rto_initial.or(old.rto_initial),
             rto_min: new.rto_min.or(old.rto_min),
             rto_slop: new.rto_slop.or(old.rto_slop),

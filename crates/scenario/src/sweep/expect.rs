@@ -18,7 +18,7 @@ use sluicegate_config::{problem::Complaint, table::nearest};
 use super::{Cell, Dimension};
 use crate::{
     claim::{self, Over, Side},
-    expect::{Comparison, Expr, Leaf, Parser, tokens},
+    expect::{Comparison, Expr, Leaf, Parser, tokens, without_flows},
     figures::Quantity,
 };
 
@@ -50,7 +50,7 @@ pub(super) struct Selected {
     /// The quantity that its name means.
     pub quantity: Quantity,
     /// Axes that it fixes, and at which values.
-    fixed: Vec<(String, String)>,
+    fixed: Place,
 }
 
 impl Leaf for Selected {
@@ -68,12 +68,84 @@ impl Leaf for Selected {
             fixed: selector.map_or(Ok(Vec::new()), fixed)?,
         })
     }
+
+    fn kind(name: &str) -> String {
+        without_flows(name.split('.'))
+    }
+}
+
+impl Selected {
+    /// The mean over those of the cells `own` that its brackets leave, `of` being its value in one;
+    /// `None` if it was not measured in one of them, or none is left.
+    pub fn mean(
+        &self,
+        dimensions: &[Dimension],
+        cells: &[Cell],
+        own: &[usize],
+        of: &dyn Fn(usize, &str) -> Option<f64>,
+    ) -> Option<f64> {
+        let fits = |index: &&usize| cells[**index].fits(dimensions, &self.fixed);
+        let values = own
+            .iter()
+            .filter(fits)
+            .map(|index| of(*index, &self.figure));
+        let values = values.collect::<Option<Vec<f64>>>()?;
+        (!values.is_empty()).then(|| crate::stats::mean(&values))
+    }
+}
+
+/// Axes with values, of cells that have them.
+pub(super) type Place = Vec<(String, String)>;
+
+/// Every combination of the values of those axes that no figure fixes.
+pub(super) fn free_places(figures: &[&Selected], dimensions: &[Dimension]) -> Vec<Place> {
+    let mut places = vec![Place::new()];
+    for dimension in dimensions {
+        let mut fixed = figures.iter().flat_map(|figure| &figure.fixed);
+        if fixed.any(|(axis, _)| *axis == dimension.name) {
+            continue;
+        }
+        let longer = places.iter().flat_map(|place| {
+            dimension.values.iter().map(|value| {
+                let own = (dimension.name.clone(), value.clone());
+                place.iter().cloned().chain([own]).collect()
+            })
+        });
+        places = longer.collect();
+    }
+    places
+}
+
+/// That the axes and values that these figures name are there.
+pub(super) fn check_axes(
+    figures: &[&Selected],
+    more: &[(String, String)],
+    dimensions: &[Dimension],
+) -> Result<(), Complaint> {
+    let named = figures.iter().flat_map(|figure| &figure.fixed).chain(more);
+    for (axis, value) in named {
+        let names: Vec<&str> = dimensions.iter().map(|d| d.name.as_str()).collect();
+        let Some(dimension) = dimensions.iter().find(|d| d.name == *axis) else {
+            return Err(Complaint::new(
+                format!("there is no axis \"{axis}\""),
+                format!("known axes: {}{}", names.join(", "), nearest(axis, &names)),
+            ));
+        };
+        let values: Vec<&str> = dimension.values.iter().map(String::as_str).collect();
+        if !values.contains(&value.as_str()) {
+            return Err(Complaint::new(
+                format!("axis {axis} has no value \"{value}\""),
+                format!("it has {}{}", values.join(", "), nearest(value, &values)),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// `axis=value, axis="value"`.
-fn fixed(selector: &str) -> Result<Vec<(String, String)>, Complaint> {
+pub(super) fn fixed(selector: &str) -> Result<Place, Complaint> {
     let example = "write for example fct_us.query.mean[pfc=on]";
-    let mut fixed: Vec<(String, String)> = Vec::new();
+    let mut fixed = Place::new();
     for part in split_quoted(selector) {
         let Some((axis, value)) = part.split_once('=') else {
             return Err(Complaint::new(
@@ -224,23 +296,7 @@ impl Statement {
 
     /// That the axes and values that it names are there.
     pub(super) fn check(&self, dimensions: &[Dimension]) -> Result<(), Complaint> {
-        for (axis, value) in self.figures().iter().flat_map(|figure| &figure.fixed) {
-            let names: Vec<&str> = dimensions.iter().map(|d| d.name.as_str()).collect();
-            let Some(dimension) = dimensions.iter().find(|d| d.name == *axis) else {
-                return Err(Complaint::new(
-                    format!("there is no axis \"{axis}\""),
-                    format!("known axes: {}{}", names.join(", "), nearest(axis, &names)),
-                ));
-            };
-            let values: Vec<&str> = dimension.values.iter().map(String::as_str).collect();
-            if !values.contains(&value.as_str()) {
-                return Err(Complaint::new(
-                    format!("axis {axis} has no value \"{value}\""),
-                    format!("it has {}{}", values.join(", "), nearest(value, &values)),
-                ));
-            }
-        }
-        Ok(())
+        check_axes(&self.figures(), &[], dimensions)
     }
 
     /// Says what the cells make of it; `of` is a figure of a cell with a seed, if that run measured
@@ -252,39 +308,23 @@ impl Statement {
         seeds: &[u64],
         of: &dyn Fn(usize, u64, &str) -> Option<f64>,
     ) -> StatementResult {
-        let free = self.free(dimensions);
-        let mut combinations: Vec<Vec<(String, String)>> = vec![Vec::new()];
-        for dimension in free {
-            let extended = combinations.iter().flat_map(|combination| {
-                dimension.values.iter().map(|value| {
-                    let own = (dimension.name.clone(), value.clone());
-                    combination.iter().cloned().chain([own]).collect()
-                })
-            });
-            combinations = extended.collect();
-        }
-        // Combinations that `--only` has left out do not count.
-        let exists = |combination: &Vec<(String, String)>| {
-            cells.iter().any(|cell| cell.fits(dimensions, combination))
+        let places = match self.every {
+            true => free_places(&self.figures(), dimensions),
+            false => vec![Place::new()],
         };
-        let instances: Vec<Instance> = (combinations.into_iter().filter(exists))
-            .map(|combination| {
-                let fits = |index: &usize| cells[*index].fits(dimensions, &combination);
+        // Combinations that `--only` has left out do not count.
+        let exists = |place: &Place| cells.iter().any(|cell| cell.fits(dimensions, place));
+        let instances: Vec<Instance> = (places.into_iter().filter(exists))
+            .map(|cell| {
+                let fits = |index: &usize| cells[*index].fits(dimensions, &cell);
                 let own: Vec<usize> = (0..cells.len()).filter(fits).collect();
-                let runs = seeds.iter().map(|seed| {
-                    self.values(&|selected| {
-                        let chosen = own
-                            .iter()
-                            .filter(|index| cells[**index].fits(dimensions, &selected.fixed));
-                        let values = chosen.map(|index| of(*index, *seed, &selected.figure));
-                        let values = values.collect::<Option<Vec<f64>>>();
-                        let values = values.filter(|values| !values.is_empty())?;
-                        Some(crate::stats::mean(&values))
-                    })
-                });
-                let runs: Vec<Values> = runs.collect();
+                let run = |seed: &u64| {
+                    let of = |index, figure: &str| of(index, *seed, figure);
+                    self.values(&|selected| selected.mean(dimensions, cells, &own, &of))
+                };
+                let runs: Vec<Values> = seeds.iter().map(run).collect();
                 Instance {
-                    cell: combination,
+                    cell,
                     ..self.judge(&runs)
                 }
             })
@@ -295,16 +335,6 @@ impl Statement {
             held: !instances.is_empty() && instances.iter().all(|instance| instance.held),
             instances,
         }
-    }
-
-    /// The axes over which `every` goes.
-    fn free<'a>(&self, dimensions: &'a [Dimension]) -> Vec<&'a Dimension> {
-        let figures = self.figures();
-        let named = |dimension: &&Dimension| {
-            let mut fixed = figures.iter().flat_map(|figure| &figure.fixed);
-            self.every && !fixed.any(|(axis, _)| *axis == dimension.name)
-        };
-        dimensions.iter().filter(named).collect()
     }
 
     /// The values of both sides, where `of` gives the value of a figure.

@@ -12,6 +12,7 @@ mod axis;
 mod expect;
 pub mod figures;
 mod outcome;
+mod published;
 mod statistics;
 
 use std::{
@@ -24,7 +25,7 @@ use sluicegate_config::{
     Problem, Problems,
     document::Node,
     problem::{Complaint, Sink},
-    table::{Table, nearest},
+    table::{Item, Table, nearest},
 };
 
 pub use axis::{Axis, AxisValue, Set};
@@ -32,6 +33,7 @@ pub use expect::{Instance, Statement, StatementResult};
 pub use outcome::{
     AxisNames, CellFigures, CellResult, Failed, Measured, Outcome, RunFigures, SCHEMA,
 };
+pub use published::Publication;
 pub use statistics::{CONFIDENCE, Summary};
 
 use crate::{
@@ -82,6 +84,7 @@ pub struct Plan {
     /// Hosts of the largest network.
     pub hosts: usize,
     statements: Vec<Statement>,
+    publications: Vec<Publication>,
     dimensions: Vec<Dimension>,
     tree: Node,
     path: PathBuf,
@@ -163,6 +166,7 @@ pub(crate) fn plan(mut tree: Node, path: &Path, options: &Options) -> Result<Pla
         notes: Vec::new(),
         hosts: 0,
         statements: said.statements,
+        publications: said.publications,
         dimensions: dimensions(&axes),
         axes,
         tree,
@@ -182,6 +186,7 @@ struct Said {
     figures: Vec<String>,
     axes: Vec<Axis>,
     statements: Vec<Statement>,
+    publications: Vec<Publication>,
 }
 
 fn said(sweep: Option<&Node>, tree: &Node) -> Result<Said, Problems> {
@@ -198,7 +203,10 @@ fn said(sweep: Option<&Node>, tree: &Node) -> Result<Said, Problems> {
         said.repeat = repeat.and_then(|repeat| u32::try_from(repeat).ok());
         said.figures = read_figures(&table);
         said.axes = read_axes(&table);
-        said.statements = read_statements(&table);
+        said.statements = read_lines(&table, "expect", |name, item| {
+            item.parse(|text| Statement::parse(name, text))
+        });
+        said.publications = read_lines(&table, "published", Publication::read);
         table.close();
     }
     sink.finish(said)
@@ -227,15 +235,16 @@ fn read_axes(table: &Table<'_>) -> Vec<Axis> {
     axes
 }
 
-fn read_statements(table: &Table<'_>) -> Vec<Statement> {
-    let Some(expect) = table.table("expect") else {
-        return Vec::new();
-    };
-    let lines = expect.named().into_iter();
+/// The lines of a table, without those that `false` takes away.
+fn read_lines<T>(
+    table: &Table<'_>,
+    key: &'static str,
+    read: impl Fn(&str, &Item<'_>) -> Option<T>,
+) -> Vec<T> {
+    let lines = table.table(key).map(|lines| lines.named());
+    let lines = lines.unwrap_or_default().into_iter();
     let lines = lines.filter(|(_, item)| !item.is_false());
-    lines
-        .filter_map(|(name, item)| item.parse(|text| Statement::parse(name, text)))
-        .collect()
+    lines.filter_map(|(name, item)| read(name, &item)).collect()
 }
 
 /// A problem of what stood on the command line.
@@ -458,23 +467,42 @@ impl Plan {
             let node = sweep.get(table).map(|node| node.get(key).unwrap_or(node));
             node.unwrap_or(sweep).place.clone()
         };
-        let mut wanted: Vec<(String, String, &str, Quantity)> = Vec::new();
-        for statement in &self.statements {
-            if let Err(complaint) = statement.check(&self.dimensions) {
-                let key = format!("sweep.expect.{}", statement.name);
-                sink.report(&place("expect", &statement.name), &key, complaint);
+        let mut wanted: Vec<(String, &str, Quantity)> = Vec::new();
+        let statements = (self.statements.iter()).map(|line| {
+            (
+                line.name.as_str(),
+                "expect",
+                line.figures(),
+                line.check(&self.dimensions),
+            )
+        });
+        let publications = (self.publications.iter()).map(|line| {
+            (
+                line.name(),
+                "published",
+                line.figures(),
+                line.check(&self.dimensions),
+            )
+        });
+        for (name, table, figures, checked) in statements.chain(publications) {
+            if let Err(complaint) = checked {
+                sink.report(
+                    &place(table, name),
+                    &format!("sweep.{table}.{name}"),
+                    complaint,
+                );
             }
-            wanted.extend(statement.figures().into_iter().map(|selected| {
-                let (figure, quantity) = (selected.figure.clone(), selected.quantity.clone());
-                (figure, statement.name.clone(), "expect", quantity)
-            }));
+            let quantities = figures
+                .into_iter()
+                .map(|selected| selected.quantity.clone());
+            wanted.extend(quantities.map(|quantity| (name.to_owned(), table, quantity)));
         }
         for name in &self.figures {
             if let Ok(quantity) = Quantity::parse(name) {
-                wanted.push((name.clone(), String::new(), "figures", quantity));
+                wanted.push((String::new(), "figures", quantity));
             }
         }
-        for (_, key, table, quantity) in wanted {
+        for (key, table, quantity) in wanted {
             if let Some(complaint) = self.nowhere(quantity)? {
                 let path = format!("sweep.{table}.{key}");
                 sink.report(&place(table, &key), path.trim_end_matches('.'), complaint);

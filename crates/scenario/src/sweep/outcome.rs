@@ -4,8 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Plan, StatementResult, Summary, figures};
-use crate::{figures::Quantity, lossless, results::VariantResult};
+use super::{Plan, StatementResult, Summary, figures, published};
+use crate::{
+    figures::Quantity,
+    lossless,
+    results::{PublishedResult, VariantResult},
+};
 
 /// Version of the schema, first field of the file.
 pub const SCHEMA: u32 = 1;
@@ -21,7 +25,7 @@ pub struct Outcome {
     /// One line for people.
     pub title: String,
     /// Published figure that it mirrors.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mirrors: Option<String>,
     /// Version of sluicegate.
     pub version: String,
@@ -43,6 +47,9 @@ pub struct Outcome {
     pub outside: BTreeMap<String, u64>,
     /// The results of the statements of `[sweep.expect]`.
     pub expectations: Vec<StatementResult>,
+    /// Published figures of `[sweep.published]`, ours beside them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<PublishedResult>,
     /// Notes for a reader.
     pub notes: Vec<String>,
     /// The figures of each run; not part of `sweep.json`.
@@ -124,7 +131,9 @@ impl Plan {
             true => figures::names(result),
             false => self.figures.clone(),
         };
+        let published = self.publications.iter().flat_map(|line| line.figures());
         let selected = self.statements.iter().flat_map(|s| s.figures());
+        let selected = selected.chain(published);
         names.extend(selected.map(|selected| selected.figure.clone()));
         let value = |name: String| Some((figures::value(&name, result)?, name));
         let values = names.into_iter().filter_map(value);
@@ -166,6 +175,7 @@ impl Plan {
             }
         }
         let cells = self.cell_results(&runs);
+        let (expectations, published) = self.evaluate(&runs);
         Outcome {
             schema: SCHEMA,
             scenario: self.name.clone(),
@@ -177,7 +187,8 @@ impl Plan {
             axes: self.axis_names(),
             variants: self.variants().to_vec(),
             chosen: self.figures.clone(),
-            expectations: self.evaluate(&runs),
+            expectations,
+            published,
             cells,
             failed,
             outside,
@@ -235,17 +246,19 @@ impl Plan {
             .collect()
     }
 
-    fn evaluate(&self, runs: &[RunFigures]) -> Vec<StatementResult> {
+    fn evaluate(&self, runs: &[RunFigures]) -> (Vec<StatementResult>, Vec<PublishedResult>) {
         let known: HashMap<(usize, u64), &BTreeMap<String, f64>> = runs
             .iter()
             .map(|run| ((run.cell, run.seed), &run.figures))
             .collect();
         let of =
             |cell: usize, seed: u64, figure: &str| known.get(&(cell, seed))?.get(figure).copied();
+        let (dimensions, cells, seeds) = (&self.dimensions, &self.cells, &self.seeds);
         let statements = self.statements.iter();
-        statements
-            .map(|statement| statement.evaluate(&self.dimensions, &self.cells, &self.seeds, &of))
-            .collect()
+        let statements = statements.map(|line| line.evaluate(dimensions, cells, seeds, &of));
+        let lines = &self.publications;
+        let published = published::evaluate(lines, dimensions, cells, seeds, &of);
+        (statements.collect(), published)
     }
 
     /// Notes for a reader.

@@ -308,3 +308,39 @@ fn tables_do_not_depend_on_the_order_of_runs() {
     // A run of one of its cells is missing.
     assert_eq!((marked.right, marked.held), (None, false));
 }
+
+#[test]
+fn published_figures_are_checked_with_their_place() {
+    let sweep = |line: &str| {
+        let text = format!("{BASE}[sweep.published]\np = {line}\n");
+        plan("published", &text, &["network.pairs=1,2"], &[])
+    };
+    for (line, why) in [
+        (
+            "'every rtt_us.p50 ~ 3'",
+            "published.toml:14:5: sweep.published.p: `every` gives",
+        ),
+        (
+            "'rtt_us.p50[network.pair=1] ~ 3'",
+            "14:5: sweep.published.p: there is no axis",
+        ),
+        (
+            "{ cause = 'x' }",
+            "14:5: sweep.published.p: `figure` is missing",
+        ),
+        (
+            "{ figure = 'rtt_us.p50 ~ 3', caus = 'x' }",
+            "sweep.published.p.caus: unknown key",
+        ),
+        (
+            "'fct_us.mice.mean ~ 3'",
+            "sweep.published.p: variant \"plain\" has no class of flows",
+        ),
+    ] {
+        let error = sweep(line).unwrap_err();
+        assert!(error.contains(why), "{line}: {error}");
+    }
+    assert_eq!(sweep("false").unwrap().publications.len(), 0);
+    let plan = sweep("{ figure = 'goodput_bps.sum ~ 3', fitted = 'the rate' }").unwrap();
+    assert_eq!(plan.publications.len(), 1);
+}

@@ -104,6 +104,7 @@ impl Endpoint {
         if news.acked > 0 {
             self.grow(now_ns, &news, flight);
         }
+        let waiting = self.board.waiting();
         let eventful = news.repeats || news.sacked || news.duplicate;
         if eventful || was != Phase::Open || !self.board.is_plain() || self.rack.probe_is_out() {
             self.repair_losses(now_ns, was, &news);
@@ -111,7 +112,8 @@ impl Endpoint {
             self.restart_timer(now_ns);
         }
         if self.flags.reducing {
-            self.reduce_proportionally(news.delivered, news.acked > 0);
+            let safe = !self.config.prr_safe || self.board.waiting() <= waiting;
+            self.reduce_proportionally(news.delivered, news.acked > 0 && safe);
         }
         if news.acked == 0 {
             return Events::EMPTY;

@@ -72,10 +72,10 @@ impl Endpoint {
 
     /// RFC 6937: for what has been delivered, so much may leave that cwnd is reached when the
     /// window has gone round once. Below cwnd slow start brings it back (PRR-SSRB), but only by an
-    /// ACK that `advances`. RFC 9937 6 and Linux ask that it tells of no further loss, too: with
-    /// that, incast of 32 senders collapses (docs/packetdrill.md). Segments are sent whole, hence
-    /// shares are rounded up to them, and the first one does not wait (both as Linux).
-    pub(super) fn reduce_proportionally(&mut self, delivered: u64, advances: bool) {
+    /// ACK that is `good`: it advances and, with `prr_safe`, tells of no further loss. Segments are
+    /// sent whole, hence shares are rounded up to them, and the first one does not wait (both as
+    /// Linux).
+    pub(super) fn reduce_proportionally(&mut self, delivered: u64, good: bool) {
         if delivered == 0 {
             return;
         }
@@ -88,7 +88,7 @@ impl Endpoint {
             let share = (all * target).div_ceil(reduction.flight.into());
             share.next_multiple_of(mss).saturating_sub(sent)
         } else {
-            let more = if advances { mss } else { 0 };
+            let more = if good { mss } else { 0 };
             let limit = delivered.max(all.saturating_sub(sent)) + more;
             limit.min(target - pipe)
         };
