@@ -426,9 +426,11 @@ fn stack(variant: &Variant, tenant: &Described) -> Result<Config> {
         initial_bytes: max_bytes.min(stack.receive_buffer.initial_bytes),
         max_bytes,
     };
-    // A rule of Linux.
-    let late = !variant.sim.wake.is_empty();
-    stack.delayed_ack.until_read = late && tenant.tcp.profile == Profile::Linux;
+    // Rules of Linux.
+    let late = !variant.sim.wake.is_empty() && tenant.tcp.profile == Profile::Linux;
+    stack.delayed_ack.until_read = late;
+    stack.super_packets = late;
+    stack.hystart = late && algorithm == Algorithm::Cubic;
     // Applications of the lab write with TCP_NODELAY.
     stack.nagle = false;
     Ok(stack)

@@ -240,6 +240,12 @@ pub struct Config {
     /// has not left its host (Linux's TCP small queues). The endpoint's owner reports departures by
     /// [`crate::Endpoint::left`].
     pub small_queues: bool,
+    /// Super-packets as Linux makes them: data waits for more while an ACK is near
+    /// (`tcp_tso_should_defer`), and without Nagle's algorithm the rest of a window goes along
+    /// whatever is out (`tcp_mss_split_point`).
+    pub super_packets: bool,
+    /// Slow start ends by Linux's HyStart, before a loss.
+    pub hystart: bool,
     /// cwnd starts anew after an idle RTO (RFC 5681 4.1).
     pub restart_after_idle: bool,
     /// cwnd grows as long as it is no larger than the peer's window, however little of it is used
@@ -329,6 +335,8 @@ impl Config {
             burst_segments: 1,
             pacing: false,
             small_queues: false,
+            super_packets: false,
+            hystart: false,
             restart_after_idle: true,
             grows_unused: false,
             cache: true,

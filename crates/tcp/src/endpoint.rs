@@ -7,6 +7,7 @@ mod experience;
 mod fast_open;
 mod freebsd;
 mod handshake;
+mod hystart;
 mod info;
 mod prediction;
 mod rack;

@@ -292,6 +292,9 @@ impl Endpoint {
     #[inline]
     pub(super) fn feed(&mut self, now_ns: u64, acked: u32, rtt_ns: u32, flight: u64) {
         self.rtt.data(rtt_ns);
+        if self.config.hystart {
+            self.watch_slow_start(now_ns, rtt_ns.into());
+        }
         let marked = std::mem::take(&mut self.marked_bytes).min(acked);
         let first_after_timeout = std::mem::take(&mut self.flags.one_segment);
         let ack = Ack {
@@ -303,9 +306,12 @@ impl Endpoint {
             in_recovery: (self.phase == Phase::Recovery).into(),
             ..self.cc_state(now_ns)
         };
-        let before = (self.cc.flags & CC_CUT, self.cc.cut_end);
+        let (cwnd, before) = (self.cc.cwnd, (self.cc.flags & CC_CUT, self.cc.cut_end));
         let config = &self.config;
         self.cc.on_ack(&config.params, config.algorithm, &ack);
+        if self.config.hystart && ack.window_used != 0 {
+            self.grow_until_loss(cwnd, acked);
+        }
         if marked > 0 && self.cc.flags & CC_CUT != 0 && before != (CC_CUT, self.cc.cut_end) {
             self.marks_have_cut();
         }

@@ -124,7 +124,7 @@ impl Endpoint {
         let (out, mss) = (self.outstanding(), u64::from(self.mss));
         let (end, window) = (self.snd_end.min(self.snd_una + self.snd_wnd), self.window());
         let plenty = end > self.snd_nxt + mss;
-        let held = self.config.pacing || self.config.small_queues;
+        let held = self.config.pacing || self.config.small_queues || self.config.super_packets;
         if !plenty || out == 0 || self.burst != self.mss || held {
             return None;
         }

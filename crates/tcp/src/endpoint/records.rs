@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Endpoint, Error, Events, Stats, accecn::Accurate};
+use super::{Endpoint, Error, Events, Stats, accecn::Accurate, hystart::HyStart};
 use crate::Config;
 
 /// Seldom touched.
@@ -16,6 +16,8 @@ pub struct Rare {
     pub stats: Stats,
     /// Bytes delivered under CE.
     pub marked_bytes: u64,
+    /// What may end slow start before a loss.
+    pub(super) hystart: HyStart,
     /// Offsets at which a record of the application ends; no segment goes beyond one.
     ends: VecDeque<u64>,
     /// When our SYN left first.

@@ -266,9 +266,13 @@ impl Endpoint {
         // The common case: more than one segment waits.
         if allowed > mss && self.burst == self.mss {
             let (len, fin) = (self.mss, false);
-            return (room >= mss).then_some(Output::Data { len, fin });
+            let leaves = room >= mss && !self.defers(now_ns, room.min(usable));
+            return leaves.then_some(Output::Data { len, fin });
         }
         let mut len = self.cut(allowed, room)?;
+        if data > mss && self.defers(now_ns, room.min(usable)) {
+            return None;
+        }
         // A super-packet takes its last partial segment along unless an earlier one is out (Linux's
         // tcp_mss_split_point()).
         if len > mss && self.config.nagle && self.small_end > self.snd_una {
@@ -303,11 +307,12 @@ impl Endpoint {
             return false; // cwnd ends here
         }
         // Behind whole segments of the same instant, as Linux does; half of the largest window.
+        let goes_along = self.config.super_packets && !self.config.nagle;
         let follows = self.config.minshall
             && !self.begins_record()
             && !alone
             && self.data_sent_ns == now_ns
-            && self.small_end <= self.snd_una;
+            && (goes_along || self.small_end <= self.snd_una);
         follows || len >= self.max_wnd / 2
     }
 

@@ -8,7 +8,7 @@
 //!
 //! Segments leave one by one here; those of a super-packet leave together or wait together.
 
-use super::Endpoint;
+use super::{Endpoint, Phase};
 
 /// The memory of a segment beside its data: Linux's `SKB_TRUESIZE` of the headers, as `ss -tm`
 /// shows on 6.18.
@@ -25,6 +25,12 @@ const LEAST_SEGMENTS: u64 = 2;
 
 /// The largest super-packet (`gso_max_size`).
 const SUPER_PACKET_BYTES: u64 = 65_536;
+
+/// A part of the window that is not worth waiting for more (`tcp_tso_win_divisor`).
+const WINDOW_DIVISOR: u64 = 3;
+
+/// After a longer pause nothing waits.
+const RECENT_NS: u64 = 1_000_000;
 
 /// It is halved for each 2^9 us of the least RTT (`tcp_tso_rtt_log`).
 const HALVING_NS: u64 = 512_000;
@@ -89,18 +95,43 @@ impl Endpoint {
         window * self.pacing_percent() / 100 * SHARE_NS / self.rtt.srtt().max(1)
     }
 
+    /// With so much room in both windows, more than one segment waits for a larger super-packet
+    /// (`tcp_tso_should_defer`): if that is less than a third of the window and not all that one
+    /// takes, if data left within the last millisecond, and if the oldest segment out is at least
+    /// half an RTT old, so that its ACK is near.
+    #[inline]
+    pub(super) fn defers(&self, now_ns: u64, room: u64) -> bool {
+        if !self.config.super_packets || self.is_leaving(now_ns) || self.data_sent_ns == now_ns {
+            return false;
+        }
+        let Some(oldest) = self.board.front() else {
+            return false;
+        };
+        let window = u64::from(self.cc.cwnd).min(self.snd_wnd);
+        room < window / WINDOW_DIVISOR
+            && self.phase == Phase::Open
+            && now_ns.saturating_sub(self.data_sent_ns) <= RECENT_NS
+            && now_ns.saturating_sub(oldest.sent_ns) >= self.rtt.srtt() / 2
+            && room < self.largest_super_packet()
+    }
+
+    /// Bytes of data that a super-packet takes at most, in whole segments.
+    fn largest_super_packet(&self) -> u64 {
+        let mss = u64::from(self.mss);
+        let near = SUPER_PACKET_BYTES
+            .checked_shr((self.rtt.min() / HALVING_NS).min(64) as u32)
+            .unwrap_or(0);
+        let goal = (self.share() + near).min(SUPER_PACKET_BYTES);
+        (goal / mss).max(LEAST_SEGMENTS) * mss
+    }
+
     /// Bytes of data in the next super-packet: what waits and both windows allow, in whole
     /// segments.
     fn super_packet(&self) -> u64 {
         let mss = u64::from(self.mss);
         let room = self.window().saturating_sub(self.pipe());
         let data = self.snd_end.saturating_sub(self.snd_nxt);
-        let near = SUPER_PACKET_BYTES
-            .checked_shr((self.rtt.min() / HALVING_NS).min(64) as u32)
-            .unwrap_or(0);
-        let goal = (self.share() + near).min(SUPER_PACKET_BYTES);
-        let goal = (goal / mss).max(LEAST_SEGMENTS) * mss;
-        let allowed = room.min(self.usable()).min(goal);
+        let allowed = room.min(self.usable()).min(self.largest_super_packet());
         (allowed - allowed % mss).clamp(mss.min(data), data.max(1))
     }
 }

@@ -1,6 +1,6 @@
 //! Time: one timer for what is sent, one for delayed ACKs, one for a closed window.
 
-use super::{Endpoint, Error, Events, NEVER, Phase, State};
+use super::{Endpoint, Error, Events, NEVER, Phase, State, hystart::HyStart};
 
 /// The meaning of the sender's timer when it expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +173,7 @@ impl Endpoint {
         self.cc.on_timeout(&config.params, config.algorithm, &state);
         self.board.lose_all();
         self.phase = Phase::Loss;
+        self.rare.hystart = HyStart::default();
         self.recover = self.snd_nxt;
         self.duplicate_acks = 0;
         self.duplicate_bytes = 0;
