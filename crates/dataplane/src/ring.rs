@@ -195,7 +195,7 @@ impl Ring {
         Ok(self.known())
     }
 
-    /// Starts to fetch the descriptor of the chain that is `ahead` of the next one, if there is one.
+    /// Starts to fetch the descriptor of the chain that is `ahead` of the next one, if any.
     #[inline]
     pub fn prefetch_descriptor(&self, memory: &Memory, ahead: u16) {
         if ahead < self.known() {

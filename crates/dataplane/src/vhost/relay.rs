@@ -2,8 +2,8 @@
 //!
 //! The reader (rust-vmm's `vhost`) refuses two things that frontends do. So messages pass through
 //! here, where these are mended, and everything else is left alone:
-//! - UML's tables of memory regions have room for two regions, whatever their count. They are cut to
-//!   it.
+//! - UML's tables of memory regions have room for two regions, whatever their count. They are cut
+//!   to it.
 //! - QEMU enables rings before it sets features. The feature that allows this message is set before
 //!   the first of them.
 

@@ -19,7 +19,7 @@ const USUAL: [&str; 7] = [
     "links.bottleneck.marks",
 ];
 
-/// One row per cell, with mean ± half of the 95 % interval; then published figures, what failed, and
+/// One row per cell, with mean ± half of the 95 % interval; then published figures, failures, and
 /// what became of expectations.
 ///
 /// Figures are those that the scenario chose, else the usual ones; all are in the files.
