@@ -101,6 +101,9 @@ fn serve(args: &Run) -> Result<(), Failure> {
     control::serve(&socket, file, Arc::clone(&service))?;
     tracing::info!(socket = %socket.display(), "the switch runs");
     while !interrupt::requested() {
+        if service.has_ended() {
+            return Err(anyhow::anyhow!("the switch's thread has ended by itself").into());
+        }
         thread::sleep(Duration::from_millis(100));
     }
     service.end();

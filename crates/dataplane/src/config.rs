@@ -123,7 +123,11 @@ impl Config {
                 let reason = format!("two ports are called '{}'", port.name);
                 item.complain(reason, "give each port a name of its own");
             }
-            if !places.insert(format!("{:?}", port.kind)) {
+            let place = match &port.kind {
+                Kind::VhostUser(path, ..) => path.clone(),
+                Kind::Tap(name) => PathBuf::from(name),
+            };
+            if !places.insert(place) {
                 let reason = format!("'{}' is where another port is", port.name);
                 item.complain(reason, "give each port a socket or an interface of its own");
             }

@@ -7,7 +7,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     os::unix::{
-        fs::PermissionsExt,
+        fs::{FileTypeExt, PermissionsExt},
         net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
@@ -72,8 +72,17 @@ pub fn serve(socket: &Path, file: PathBuf, service: Arc<Service>) -> anyhow::Res
     if let Some(directory) = socket.parent() {
         fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
     }
-    // What is left of a switch that ended.
-    let _ = fs::remove_file(socket);
+    match socket.symlink_metadata() {
+        Ok(about) if about.file_type().is_socket() => {
+            // What is left of a switch that ended.
+            fs::remove_file(socket)?;
+        }
+        Ok(_) => bail!(
+            "{} is a file and no socket; choose another path",
+            socket.display()
+        ),
+        Err(_) => {}
+    }
     let listener = UnixListener::bind(socket)
         .with_context(|| format!("cannot listen at {}", socket.display()))?;
     fs::set_permissions(socket, fs::Permissions::from_mode(0o600))?;

@@ -7,6 +7,10 @@ use serde::Serialize;
 pub enum Drop {
     /// The exit was full, in a switch that drops.
     Full,
+    /// The exit has as many flooded frames waiting as it may.
+    Flooded,
+    /// Its sender has gone, and left more than the switch keeps.
+    Left,
     /// The receiver took nothing for longer than the operator allows.
     Stalled,
     /// Nobody receives at the exit.
@@ -27,8 +31,10 @@ pub enum Drop {
 
 impl Drop {
     /// Names, in their order.
-    pub const NAMES: [&str; 9] = [
+    pub const NAMES: [&str; 11] = [
         "full",
+        "flooded",
+        "left",
         "stalled",
         "no_receiver",
         "too_long",
@@ -51,8 +57,9 @@ pub struct Counters {
     pub delivered_frames: u64,
     /// Their bytes.
     pub delivered_bytes: u64,
-    /// Frames dropped here, in the order of [`Drop::NAMES`]: `full`, `stalled`, `no_receiver`,
-    /// `too_long` and `refused` on their way to the port, the others on their way from it.
+    /// Frames dropped here, in the order of [`Drop::NAMES`]: `full`, `flooded`, `stalled`,
+    /// `no_receiver`, `too_long` and `refused` on their way to the port, the others on their way
+    /// from it (`vlan` on either).
     pub drops: [u64; Drop::NAMES.len()],
 }
 

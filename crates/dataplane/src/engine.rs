@@ -9,11 +9,11 @@
 //!
 //! It reads no clock and never sleeps: [`Engine::poll`] does what can be done now.
 
-use std::{mem, sync::Arc};
+use std::{collections::HashSet, mem, sync::Arc};
 
 use sluicegate_vswitch::{
     Bound, Config, Handover, Point, Side, Switch, WhenFull,
-    filter::Filter,
+    filter::{Filter, is_tag},
     learning::{Learning, LearningLimits, Mac, Membership, Route, Tagging},
 };
 
@@ -29,6 +29,12 @@ use crate::{
 
 /// Frames that a port may send before the next one has its turn.
 const BURST: usize = 32;
+
+/// Flooded frames that wait for a port which has no room.
+const FLOODED_MAX: u32 = 64;
+
+/// Bytes that the switch keeps of frames whose sender has gone or has stopped its ring.
+const LEFT_MAX: usize = 16 << 20;
 
 /// What the operator chose for the whole switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +63,12 @@ pub struct Bay {
     pub counters: Counters,
     /// Why it was closed: what its guest did.
     pub closed: Option<String>,
+    /// Its connection is to end.
+    pub ends: bool,
     /// Since when its receiver has no room, ns.
     blocked_ns: Option<u64>,
+    /// Copies of flooded frames that wait for it.
+    flooded: u32,
 }
 
 /// The switch of a thread.
@@ -156,7 +166,9 @@ impl Engine {
             filter,
             counters: Counters::default(),
             closed: None,
+            ends: false,
             blocked_ns: None,
+            flooded: 0,
         });
         self.learning.set_port(number, Some(member));
     }
@@ -175,6 +187,7 @@ impl Engine {
         self.discard(number, Drop::NoReceiver);
         self.learning.set_port(number, None);
         self.bays[usize::from(number)] = None;
+        self.memories[usize::from(number)] = Arc::default();
     }
 
     /// The ports, with their numbers.
@@ -207,11 +220,18 @@ impl Engine {
     /// and its own frames wait for the next.
     pub fn circles(&self) -> Vec<u16> {
         let ports: Vec<u16> = self.bays().map(|(number, _)| number).collect();
-        let waits = |from: u16, to: u16| {
+        let edges = ports.iter().flat_map(|&to| {
             let (waiting, since_ns) = self.waiting(to);
-            since_ns.is_some() && waiting.iter().any(|&(port, _)| port == from)
+            let senders = waiting.into_iter().filter(move |_| since_ns.is_some());
+            senders.map(move |(from, _)| (from, to))
+        });
+        let edges: Vec<(u16, u16)> = edges.filter(|(from, to)| from != to).collect();
+        let next = |from: u16| {
+            edges
+                .iter()
+                .filter(move |edge| edge.0 == from)
+                .map(|edge| edge.1)
         };
-        let next = |from: u16| ports.iter().copied().filter(move |&to| waits(from, to));
         let returns = |&start: &u16| {
             let mut seen = vec![start];
             let mut open: Vec<u16> = next(start).collect();
@@ -254,7 +274,11 @@ impl Engine {
         if matches!(change, Change::Memory(_) | Change::Stop(_) | Change::Gone) {
             self.detach(number);
         }
-        let starts = matches!(change, Change::Start(..));
+        let (starts, is_gone) = match change {
+            Change::Start(..) => (true, false),
+            Change::Gone => (false, true),
+            _ => (false, false),
+        };
         let Some(Some(bay)) = self.bays.get_mut(index) else {
             return Err("the port was removed".to_owned());
         };
@@ -266,20 +290,29 @@ impl Engine {
         if starts && base.is_ok() {
             bay.closed = None;
         }
+        bay.ends &= !is_gone;
         if !device.is_up() {
             self.discard(number, Drop::NoReceiver);
         }
         base
     }
 
-    /// Copies out all frames of a port that wait, and gives it its buffers back.
+    /// Copies out the frames of a port that wait, and gives it its buffers back. Beyond a bound they
+    /// are dropped, so that a guest that resets its rings over and over fills no memory.
     fn detach(&mut self, number: u16) {
         let Some(Some(bay)) = self.bays.get_mut(usize::from(number)) else {
             return;
         };
         let memory = &self.memories[usize::from(number)];
-        for frame in self.frames.iter_mut() {
+        let mut kept = 0;
+        let mut dropped = HashSet::new();
+        for (id, frame) in self.frames.iter_mut() {
             if frame.from != number || frame.pending == 0 {
+                continue;
+            }
+            kept += size_of::<Frame>() + frame.bytes as usize;
+            if kept > LEFT_MAX {
+                dropped.insert(id);
                 continue;
             }
             frame.leave(memory);
@@ -287,7 +320,11 @@ impl Engine {
                 bay.port.release(frame.pair, token);
             }
         }
-        if let Port::Vhost(device) = &mut bay.port {
+        for id in self.switch.remove(|id| !dropped.contains(id)) {
+            self.drop_at(number, Drop::Left);
+            self.release(id);
+        }
+        if let Some(Port::Vhost(device)) = self.bay_mut(number).map(|bay| &mut bay.port) {
             device.publish(true);
         }
     }
@@ -305,6 +342,9 @@ impl Engine {
         self.switch.set_ready(side(number), true);
         if let Some(bay) = self.bay_mut(number) {
             bay.blocked_ns = None;
+            if let Port::Vhost(device) = &mut bay.port {
+                device.unblock();
+            }
         }
     }
 
@@ -314,6 +354,7 @@ impl Engine {
         self.detach(number);
         if let Some(bay) = self.bay_mut(number) {
             bay.closed = Some(reason.to_owned());
+            bay.ends = true;
             if let Port::Vhost(device) = &mut bay.port {
                 **device = Default::default();
             }
@@ -439,6 +480,13 @@ impl Engine {
             return;
         }
         let member = self.learning.membership(number);
+        // An access port whose frames have a second tag would choose its VLAN behind a native one.
+        let next = frame.start().get(kind_at..kind_at + 2);
+        let nested = next.is_some_and(|next| is_tag(u16::from_be_bytes([next[0], next[1]])));
+        if nested && matches!(member, Some(Membership::Access(vlan)) if *vlan != 0) {
+            bay.counters.drop(Drop::Vlan);
+            return;
+        }
         let tag = tag.map(|tag| tag & 0xfff);
         let Some(vlan) = member.and_then(|member| member.classify(tag)) else {
             bay.counters.drop(Drop::Vlan);
@@ -452,14 +500,42 @@ impl Engine {
         }
     }
 
+    /// Offers a frame to all exits of its VLAN. An exit without room gets a copy: nobody's broadcast
+    /// may wait in its ring for a receiver that is not meant.
     fn offer_all(&mut self, id: FrameId, from: u16, vlan: u16) {
         let mut exits = mem::take(&mut self.flood);
         exits.extend(self.learning.flood(vlan, from).map(|(port, _)| port));
         for &exit in &exits {
-            self.offer(id, exit);
+            if self.switch.is_ready(side(exit)) {
+                self.offer(id, exit);
+            } else {
+                self.offer_copy(id, exit);
+            }
         }
         exits.clear();
         self.flood = exits;
+    }
+
+    fn offer_copy(&mut self, id: FrameId, exit: u16) {
+        let Some(Some(bay)) = self.bays.get_mut(usize::from(exit)) else {
+            return;
+        };
+        if bay.flooded >= FLOODED_MAX {
+            bay.counters.drop(Drop::Flooded);
+            return;
+        }
+        bay.flooded += 1;
+        let frame = self.frames.get(id);
+        let (from, pair, vlan, work) = (frame.from, frame.pair, frame.vlan, frame.work);
+        let whole = frame.whole(&self.memories[usize::from(from)]);
+        let copy = self.frames.take();
+        let frame = self.frames.get_mut(copy);
+        frame.set_own(&whole);
+        (frame.from, frame.pair, frame.vlan, frame.work) = (from, pair, vlan, work);
+        (frame.token, frame.parent, frame.pending) = (None, None, 1);
+        frame.flooded = Some(exit);
+        self.offer(copy, exit);
+        self.release(copy);
     }
 
     /// Offers a frame to an exit, after the work that the receiver does not do itself.
@@ -491,12 +567,23 @@ impl Engine {
                     Delivery::NoRoom => self.block(exit),
                     _ => return self.release(id),
                 },
-                Handover::Taken => return,
+                Handover::Taken if self.choice.lossless => return,
+                Handover::Taken => return self.keep_copy(id),
                 Handover::Dropped(_) | Handover::Held => {
                     self.drop_at(exit, Drop::Full);
                     return self.release(id);
                 }
             }
+        }
+    }
+
+    /// In a switch that drops, what waits is the switch's: its sender goes on.
+    fn keep_copy(&mut self, id: FrameId) {
+        let frame = self.frames.get_mut(id);
+        let from = usize::from(frame.from);
+        frame.leave(&self.memories[from]);
+        if let (Some(token), Some(Some(bay))) = (frame.token.take(), self.bays.get_mut(from)) {
+            bay.port.release(frame.pair, token);
         }
     }
 
@@ -551,8 +638,11 @@ impl Engine {
             return;
         }
         let (from, pair, token) = (frame.from, frame.pair, frame.token.take());
-        let parent = frame.parent.take();
+        let (parent, flooded) = (frame.parent.take(), frame.flooded.take());
         self.frames.put(id);
+        if let Some(bay) = flooded.and_then(|exit| self.bay_mut(exit)) {
+            bay.flooded = bay.flooded.saturating_sub(1);
+        }
         if let (Some(token), Some(Some(bay))) = (token, self.bays.get_mut(usize::from(from))) {
             bay.port.release(pair, token);
         }
@@ -561,8 +651,8 @@ impl Engine {
         }
     }
 
-    /// Delivers frames to a receiver that has buffers again, or drops them if it had none for
-    /// longer than the operator allows.
+    /// Delivers frames to a receiver that has buffers again, or drops them if it took none for longer
+    /// than the operator allows.
     fn serve_blocked(&mut self, exit: u16) -> usize {
         let Some(Some(bay)) = self.bays.get_mut(usize::from(exit)) else {
             return 0;
@@ -570,21 +660,24 @@ impl Engine {
         let Some(since_ns) = bay.blocked_ns else {
             return 0;
         };
-        match bay.port.has_new_room() {
-            Ok(true) => {}
-            Ok(false) => {
-                let waited_ns = self.now_ns.saturating_sub(since_ns);
-                let limit_ns = self.choice.stall_limit_ns;
-                if limit_ns.is_some_and(|limit_ns| waited_ns > limit_ns) {
-                    self.discard(exit, Drop::Stalled);
-                }
-                return 0;
-            }
+        let moved = match bay.port.has_new_room() {
+            Ok(true) => self.deliver_waiting(exit),
+            Ok(false) => 0,
             Err(Broken(reason)) => {
                 self.close(exit, reason);
                 return 0;
             }
+        };
+        let is_blocked = !self.switch.is_ready(side(exit));
+        let waited_ns = self.now_ns.saturating_sub(since_ns);
+        let limit_ns = self.choice.stall_limit_ns;
+        if moved == 0 && is_blocked && limit_ns.is_some_and(|limit_ns| waited_ns > limit_ns) {
+            self.discard(exit, Drop::Stalled);
         }
+        moved
+    }
+
+    fn deliver_waiting(&mut self, exit: u16) -> usize {
         let mut moved = 0;
         while let Some(&id) = self.switch.first(side(exit)) {
             if self.deliver(id, exit) == Delivery::NoRoom {

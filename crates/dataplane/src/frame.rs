@@ -44,6 +44,8 @@ pub struct Frame {
     pub bytes: u32,
     /// The work that its sender left to do.
     pub work: Work,
+    /// The exit for which this is a copy of a flooded frame.
+    pub flooded: Option<u16>,
     /// The frame that this one was cut from, which it keeps.
     pub parent: Option<FrameId>,
     /// The first bytes.
@@ -66,6 +68,7 @@ impl Default for Frame {
             pending: 0,
             bytes: 0,
             work: Work::default(),
+            flooded: None,
             parent: None,
             start: [0; START],
             rest: Rest::default(),
@@ -141,6 +144,10 @@ impl Frame {
     }
 }
 
+/// Room that an unused frame keeps, in bytes and in pieces: that of ordinary frames.
+const OWN_KEPT: usize = 2048;
+const PIECES_KEPT: usize = 32;
+
 /// All frames of a thread.
 #[derive(Debug, Default)]
 pub struct Store {
@@ -162,6 +169,13 @@ impl Store {
     /// Gives a frame back.
     #[inline]
     pub fn put(&mut self, id: FrameId) {
+        let frame = self.get_mut(id);
+        if frame.own.capacity() > OWN_KEPT {
+            frame.own = Vec::new();
+        }
+        if frame.pieces.capacity() > PIECES_KEPT {
+            frame.pieces = Vec::new();
+        }
         self.free.push(id.0);
     }
 
@@ -182,8 +196,9 @@ impl Store {
         self.frames.len() - self.free.len()
     }
 
-    /// All frames, those without exits included.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Frame> {
-        self.frames.iter_mut()
+    /// All frames with their numbers, those without exits included.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (FrameId, &mut Frame)> {
+        let frames = self.frames.iter_mut().enumerate();
+        frames.map(|(number, frame)| (FrameId(number as u32), frame))
     }
 }

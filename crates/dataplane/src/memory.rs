@@ -3,8 +3,8 @@
 //! A guest may write anything there at any time. So nothing is ever borrowed from it: bytes are
 //! copied out, and what was copied is what is decided upon. Every access is checked against the
 //! bounds of its region. A frontend can also shrink the file behind a region. The kernel then
-//! answers an access with SIGBUS; [`guard`] puts a page of zeros there and marks the region, and
-//! its port is closed.
+//! answers an access with SIGBUS; [`guard`] puts zeros in place of the region and marks it, and its
+//! port is closed.
 
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ use std::{
     fs::File,
     ptr,
     sync::{
-        Once,
+        Arc, Once,
         atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicUsize, Ordering, fence},
     },
 };
@@ -91,9 +91,10 @@ impl Region {
         if offset.checked_add(bytes).is_none_or(|end| end > held.len()) {
             return Err(refuse("it is longer than its file"));
         }
+        let page = page_bytes(&file).map_err(|error| refuse(&error.to_string()))?;
         let mapping = MmapRegion::from_file(FileOffset::new(file, offset), length)
             .map_err(|error| refuse(&error.to_string()))?;
-        let guarded = guard::add(mapping.as_ptr() as usize, length)
+        let guarded = guard::add(mapping.as_ptr() as usize, length.next_multiple_of(page))
             .ok_or_else(|| refuse("too many regions are mapped"))?;
         Ok(Self {
             guest,
@@ -108,6 +109,18 @@ impl Region {
     }
 }
 
+/// Length of the pages of which a file's mappings consist.
+fn page_bytes(file: &File) -> std::io::Result<usize> {
+    const HUGETLBFS: i64 = 0x9584_58f6;
+    let about = rustix::fs::fstatfs(file)?;
+    let is_huge = about.f_type as i64 == HUGETLBFS;
+    Ok(if is_huge {
+        about.f_bsize as usize
+    } else {
+        4096
+    })
+}
+
 impl Drop for Region {
     fn drop(&mut self) {
         guard::remove(self.guarded);
@@ -117,7 +130,7 @@ impl Drop for Region {
 /// All regions of one port.
 #[derive(Debug, Default)]
 pub struct Memory {
-    regions: Vec<std::sync::Arc<Region>>,
+    regions: Vec<Arc<Region>>,
 }
 
 impl Memory {
@@ -125,7 +138,7 @@ impl Memory {
     ///
     /// # Errors
     /// Too many, or two that overlap in the guest.
-    pub fn new(mut regions: Vec<std::sync::Arc<Region>>) -> Result<Self, Refused> {
+    pub fn new(mut regions: Vec<Arc<Region>>) -> Result<Self, Refused> {
         if regions.len() > REGIONS_MAX {
             return Err(Refused(format!("more than {REGIONS_MAX} memory regions")));
         }
@@ -140,7 +153,7 @@ impl Memory {
     }
 
     /// The regions.
-    pub fn regions(&self) -> &[std::sync::Arc<Region>] {
+    pub fn regions(&self) -> &[Arc<Region>] {
         &self.regions
     }
 
@@ -244,13 +257,19 @@ impl Memory {
         if piece.len < 2 || address.align_offset(2) != 0 {
             return Err(Refused("a ring is not aligned".to_owned()));
         }
-        Ok(Word(address.cast()))
+        Ok(Word {
+            address: address.cast(),
+            _region: Arc::clone(&self.regions[usize::from(piece.region)]),
+        })
     }
 }
 
-/// An aligned 16-bit word of a ring, valid while the memory that gave it lives.
-#[derive(Clone, Copy, Debug)]
-pub struct Word(*const AtomicU16);
+/// An aligned 16-bit word of a ring. It keeps its region mapped.
+#[derive(Clone, Debug)]
+pub struct Word {
+    address: *const AtomicU16,
+    _region: Arc<Region>,
+}
 
 // SAFETY: the word is atomic, and its mapping belongs to the process, not to a thread.
 unsafe impl Send for Word {}
@@ -258,17 +277,16 @@ unsafe impl Send for Word {}
 impl Word {
     /// Reads it; what its writer had written before it is visible afterwards.
     #[inline]
-    pub fn load(self, _memory: &Memory) -> u16 {
-        // SAFETY: `Memory::word` has checked bounds and alignment, and the caller shows that the
-        // memory lives.
-        u16::from_le(unsafe { &*self.0 }.load(Ordering::Acquire))
+    pub fn load(&self) -> u16 {
+        // SAFETY: `Memory::word` has checked bounds and alignment, and the region stays mapped.
+        u16::from_le(unsafe { &*self.address }.load(Ordering::Acquire))
     }
 
     /// Writes it after everything that was written before.
     #[inline]
-    pub fn store(self, _memory: &Memory, value: u16) {
+    pub fn store(&self, value: u16) {
         // SAFETY: as in `load`.
-        unsafe { &*self.0 }.store(value.to_le(), Ordering::Release);
+        unsafe { &*self.address }.store(value.to_le(), Ordering::Release);
     }
 }
 
@@ -335,10 +353,10 @@ pub mod guard {
         }
     }
 
-    /// Maps a page of zeros where a page has gone. Any other SIGBUS ends the process, as it would
-    /// have without this handler.
+    /// Maps zeros over a whole region one of whose pages has gone, so that one region takes one
+    /// mapping however many of its pages go. Any other SIGBUS ends the process, as it would have
+    /// without this handler.
     extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-        const PAGE: usize = 4096;
         // SAFETY: the kernel gives a valid structure, and its address is set for SIGBUS.
         let address = unsafe { (*info).si_addr() } as usize;
         let used = USED.load(Ordering::Acquire) as usize;
@@ -346,14 +364,16 @@ pub mod guard {
             let start = entry.start.load(Ordering::Acquire);
             address.wrapping_sub(start) < entry.bytes.load(Ordering::Acquire)
         });
-        // SAFETY: the page lies in a mapping of ours, which nothing borrows from (see above).
+        // SAFETY: the range is a mapping of ours, which nothing borrows from (see above).
         unsafe {
             let mapped = entry.is_some_and(|entry| {
                 entry.broken.store(true, Ordering::Release);
-                let page = (address & !(PAGE - 1)) as *mut libc::c_void;
+                let start = entry.start.load(Ordering::Acquire) as *mut libc::c_void;
+                let bytes = entry.bytes.load(Ordering::Acquire);
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
                 let access = libc::PROT_READ | libc::PROT_WRITE;
-                libc::mmap(page, PAGE, access, flags, -1, 0) != libc::MAP_FAILED
+                let flags = flags | libc::MAP_NORESERVE;
+                libc::mmap(start, bytes, access, flags, -1, 0) != libc::MAP_FAILED
             });
             if !mapped {
                 libc::signal(libc::SIGBUS, libc::SIG_DFL);
@@ -364,8 +384,6 @@ pub mod guard {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
     use super::*;

@@ -8,6 +8,12 @@ use serde::Serialize;
 /// Length of the header before each frame (with `num_buffers`).
 pub const HEADER: usize = 12;
 
+/// The shortest payload of the frames that a segment is cut into: one segment becomes at most 256.
+const SEGMENT_MIN: u16 = 256;
+
+/// The longest headers of such a segment: a tag, and IPv6 or IPv4 and TCP with all their options.
+const HEADERS_MAX: usize = 138;
+
 const NEEDS_CHECKSUM: u8 = 1;
 const GSO_TCP4: u8 = 1;
 const GSO_TCP6: u8 = 4;
@@ -86,8 +92,8 @@ impl Work {
             _ => return Err(Lie("segments of a kind that was not negotiated")),
         };
         let size = half(4);
-        if family.is_some() && (size == 0 || !checksum) {
-            return Err(Lie("segments of no length, or without a checksum"));
+        if family.is_some() && (size < SEGMENT_MIN || !checksum) {
+            return Err(Lie("segments that are too short, or without a checksum"));
         }
         let cwr = header[1] & GSO_ECN != 0;
         Ok(Self {
@@ -187,7 +193,7 @@ impl Headers {
             return Err(lie);
         }
         let payload = tcp + usize::from(frame[tcp + 12] >> 4) * 4;
-        if payload < tcp + 20 || frame.len() < payload {
+        if payload < tcp + 20 || frame.len() <= payload || payload > HEADERS_MAX {
             return Err(lie);
         }
         Ok(Self {
@@ -231,7 +237,7 @@ impl Headers {
 /// Headers that are not those of such a segment.
 pub fn cut(frame: &[u8], work: Work) -> Result<Vec<Vec<u8>>, Lie> {
     let (Some((start, _)), Some((family, size, _))) = (work.checksum, work.segment) else {
-        return Err(Lie("segments of no length, or without a checksum"));
+        return Err(Lie("segments that are too short, or without a checksum"));
     };
     let at = Headers::parse(frame, start, family)?;
     let payload = &frame[at.payload..];

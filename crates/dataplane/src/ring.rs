@@ -15,7 +15,7 @@ use crate::memory::{Memory, Piece, Refused, Word, full_fence};
 pub const SIZE_MAX: u32 = 32768;
 
 /// The longest chain that is taken. Linux sends at most 17 fragments and their header.
-const CHAIN_MAX: usize = 1024;
+const CHAIN_MAX: usize = 256;
 
 const DESCRIPTOR: u32 = 16;
 const NEXT: u16 = 1;
@@ -111,6 +111,7 @@ impl Ring {
         let used = find("used entries", at.used, 6 + 8 * size)?;
         let word = |piece: Piece, at: u32| memory.word(part(piece, at, 2));
         let used_index = word(used, 2)?;
+        let next_used = used_index.load();
         Ok(Self {
             size: size as u16,
             descriptors,
@@ -125,8 +126,8 @@ impl Ring {
             event_index,
             next_available: base,
             seen_available: base,
-            next_used: used_index.load(memory),
-            shown_used: used_index.load(memory),
+            next_used,
+            shown_used: next_used,
         })
     }
 
@@ -145,12 +146,12 @@ impl Ring {
     /// # Errors
     /// The driver's index is ahead by more than the ring holds.
     #[inline]
-    pub fn available(&mut self, memory: &Memory) -> Result<u16, Broken> {
+    pub fn available(&mut self) -> Result<u16, Broken> {
         let known = self.seen_available.wrapping_sub(self.next_available);
         if known > 0 {
             return Ok(known);
         }
-        self.seen_available = self.available_index.load(memory);
+        self.seen_available = self.available_index.load();
         let count = self.seen_available.wrapping_sub(self.next_available);
         if count > self.size {
             self.seen_available = self.next_available;
@@ -186,8 +187,8 @@ impl Ring {
     ///
     /// # Errors
     /// As [`Ring::available`].
-    pub fn look(&mut self, memory: &Memory) -> Result<u16, Broken> {
-        let index = self.available_index.load(memory);
+    pub fn look(&mut self) -> Result<u16, Broken> {
+        let index = self.available_index.load();
         if index.wrapping_sub(self.next_available) > self.size {
             return Err(Broken("its index jumps by more than the ring holds"));
         }
@@ -297,42 +298,42 @@ impl Ring {
     }
 
     /// Shows the driver all completed chains, and returns whether it wants to be called.
-    pub fn publish(&mut self, memory: &Memory) -> bool {
+    pub fn publish(&mut self) -> bool {
         let (old, new) = (self.shown_used, self.next_used);
         if old == new {
             return false;
         }
-        self.used_index.store(memory, new);
+        self.used_index.store(new);
         self.shown_used = new;
         full_fence();
         if self.event_index {
-            let event = self.used_event.load(memory);
+            let event = self.used_event.load();
             new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
         } else {
-            self.available_flags.load(memory) & NO_NOTIFY == 0
+            self.available_flags.load() & NO_NOTIFY == 0
         }
     }
 
     /// Asks the driver to kick when it makes the next chain available. The caller looks once more
     /// before it sleeps.
-    pub fn want_kick(&mut self, memory: &Memory) {
+    pub fn want_kick(&mut self) {
         if self.event_index {
             // The driver compares with the entry that it adds next, so all it has added counts.
-            self.available_event.store(memory, self.seen_available);
+            self.available_event.store(self.seen_available);
         } else {
-            self.used_flags.store(memory, 0);
+            self.used_flags.store(0);
         }
         full_fence();
     }
 
     /// Asks the driver not to kick.
-    pub fn want_no_kick(&mut self, memory: &Memory) {
+    pub fn want_no_kick(&mut self) {
         if self.event_index {
             // An entry that the driver has just passed comes round again after 2^16 chains.
             let passed = self.seen_available.wrapping_sub(1);
-            self.available_event.store(memory, passed);
+            self.available_event.store(passed);
         } else {
-            self.used_flags.store(memory, NO_NOTIFY);
+            self.used_flags.store(NO_NOTIFY);
         }
     }
 }

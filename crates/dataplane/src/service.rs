@@ -113,6 +113,11 @@ impl Service {
         Ok(reload)
     }
 
+    /// Whether its thread has ended.
+    pub fn has_ended(&self) -> bool {
+        self.running.has_ended()
+    }
+
     /// Ends the switch. Frames that wait are lost with their senders' rings left as they are.
     pub fn end(&self) {
         self.running.end();
@@ -177,11 +182,16 @@ impl State {
         Ok(())
     }
 
+    /// Removes a port after its session, which tells the worker nothing any more and has given its
+    /// socket back.
     fn remove(&mut self, handle: &Handle, name: &str) -> anyhow::Result<()> {
         let number = self.number(name)?;
+        let session = handle.call(move |worker| worker.sessions.remove(&number));
+        if let Some(session) = session.map_err(failed)? {
+            session.end();
+        }
         handle
             .call(move |worker| {
-                worker.sessions.remove(&number);
                 worker.engine.remove(number);
                 worker.watch();
             })

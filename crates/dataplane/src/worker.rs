@@ -49,12 +49,27 @@ const POLLS_PER_LOOK: u32 = 16;
 /// In the data of an event: an order, and not a port.
 const ORDER: u64 = u64::MAX;
 
+/// Orders that are obeyed between two polls.
+const ORDERS_PER_POLL: usize = 16;
+
 type Order = Box<dyn FnOnce(&mut Worker) + Send>;
 
 struct Orders {
-    queue: Mutex<VecDeque<Order>>,
+    /// `None` once the worker has ended.
+    queue: Mutex<Option<VecDeque<Order>>>,
     waiting: AtomicBool,
     wake: OwnedFd,
+}
+
+/// Whoever waits for an answer hears that the worker has ended, for whatever reason.
+struct Ending(Arc<Orders>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Ok(mut queue) = self.0.queue.lock() {
+            *queue = None;
+        }
+    }
 }
 
 /// Gives orders to a worker.
@@ -76,7 +91,10 @@ impl Handle {
             // The caller waits for the answer.
             let _ = answer.send(order(worker));
         });
-        self.0.queue.lock().map_err(|_| ENDED)?.push_back(order);
+        match self.0.queue.lock().map_err(|_| ENDED)?.as_mut() {
+            Some(queue) => queue.push_back(order),
+            None => return Err(ENDED.to_owned()),
+        }
         self.0.waiting.store(true, Ordering::Release);
         write(&self.0.wake, &1u64.to_ne_bytes()).map_err(|error| error.to_string())?;
         result.recv().map_err(|_| ENDED.to_owned())
@@ -103,6 +121,13 @@ pub struct Running {
 }
 
 impl Running {
+    /// Whether the worker has ended.
+    pub fn has_ended(&self) -> bool {
+        let thread = self.thread.lock();
+        let thread = thread.as_ref().ok().and_then(|thread| thread.as_ref());
+        thread.is_none_or(JoinHandle::is_finished)
+    }
+
     /// Ends the worker, and waits for it.
     pub fn end(&self) {
         // If it has ended already there is nothing to stop.
@@ -150,7 +175,7 @@ impl Worker {
     pub fn start(engine: Engine, pace: Pace) -> anyhow::Result<Running> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let orders = Arc::new(Orders {
-            queue: Mutex::default(),
+            queue: Mutex::new(Some(VecDeque::new())),
             waiting: AtomicBool::new(false),
             wake: wake.context("no eventfd")?,
         });
@@ -170,7 +195,10 @@ impl Worker {
         worker.watch();
         let thread = thread::Builder::new()
             .name("switch".to_owned())
-            .spawn(move || worker.run())?;
+            .spawn(move || {
+                let _ending = Ending(Arc::clone(&worker.orders));
+                worker.run();
+            })?;
         let thread = Mutex::new(Some(thread));
         Ok(Running { handle, thread })
     }
@@ -213,29 +241,25 @@ impl Worker {
         self.sessions.clear();
     }
 
+    /// Obeys some orders; the others have their turn after the next poll.
     fn obey(&mut self) {
         self.orders.waiting.store(false, Ordering::Release);
         // What was waiting is done below, and a new order writes again.
         let _ = read(&self.orders.wake, &mut [0; 8]);
-        loop {
-            let next = self
-                .orders
-                .queue
-                .lock()
-                .ok()
-                .and_then(|mut queue| queue.pop_front());
+        for _ in 0..ORDERS_PER_POLL {
+            let next = self.orders.queue.lock().ok();
+            let next = next.and_then(|mut queue| queue.as_mut()?.pop_front());
             let Some(order) = next else { return };
             order(self);
         }
+        self.orders.waiting.store(true, Ordering::Release);
     }
 
     /// A port that was closed for what its guest did ends its connection.
     fn end_sessions(&mut self) {
-        for (port, bay) in self.engine.bays() {
-            if bay.closed.is_none() || bay.port.is_up() {
-                continue;
-            }
-            if let Some(session) = self.sessions.get(&port) {
+        for (port, session) in &self.sessions {
+            let bay = self.engine.bay_mut(*port);
+            if bay.is_some_and(|bay| std::mem::take(&mut bay.ends)) {
                 session.disconnect();
             }
         }

@@ -154,7 +154,7 @@ fn a_lossy_switch_drops_what_does_not_fit() {
     for number in 0..1000 {
         until("room", || a.send(&frame(mac(2), mac(1), number, 60)));
     }
-    until("all sent", || a.room() == usize::from(common::SIZE) - 10);
+    until("all sent", || a.room() == usize::from(common::SIZE));
     assert_eq!(bench.drops(1, Drop::Full), 1000 - 256 - 10);
     assert_eq!(b.drain().len(), 256 + 10);
 }
@@ -228,4 +228,79 @@ fn a_long_frame_takes_several_buffers() {
     assert_eq!(old.expect(), fits);
     assert!(old.send(&frame(mac(1), mac(3), 10, 60)));
     assert_eq!(number(&guests[0].expect()), (3, 10));
+}
+
+#[test]
+fn broadcasts_do_not_wait_for_a_receiver_that_takes_nothing() {
+    let bench = Bench::new("", &[("a", ""), ("dead", ""), ("c", "")]);
+    let [mut a, mut dead, mut c] = ["a", "dead", "c"].map(|port| bench.guest(port, PLAIN));
+    introduce(&mut [(&mut a, 1), (&mut dead, 3), (&mut c, 4)]);
+    for number in 0..2000 {
+        until("room", || a.send(&frame([0xff; 6], mac(1), number, 60)));
+        assert_eq!(common::number(&c.expect()), (1, number));
+    }
+    until("all taken", || a.room() >= usize::from(common::SIZE) - 32);
+    assert!(bench.drops(1, Drop::Flooded) > 1000);
+    // What is kept is in order.
+    let numbers: Vec<_> = dead.drain().iter().map(|frame| number(frame).1).collect();
+    assert!(
+        numbers.len() >= 256 + 64 && numbers.is_sorted(),
+        "{}",
+        numbers.len()
+    );
+}
+
+#[test]
+fn a_guest_that_resets_its_ring_over_and_over_fills_no_memory() {
+    let bench = Bench::new("", &[("a", ""), ("dead", "")]);
+    let mut dead = bench.guest("dead", PLAIN);
+    let mut sent = 0;
+    for _ in 0..100 {
+        let mut a = bench.guest("a", PLAIN);
+        if sent == 0 {
+            introduce(&mut [(&mut a, 1), (&mut dead, 2)]);
+        }
+        while a.send(&frame(mac(2), mac(1), sent, 1500)) {
+            sent += 1;
+        }
+        a.stop(1);
+    }
+    let left = bench.drops(0, Drop::Left);
+    let held = bench.ask(|worker| worker.engine.held()) as u64;
+    assert!(held * 1500 < 17 << 20, "{held} frames");
+    // A ring that stops leaves what the switch has not read.
+    let read = bench.ask(|worker| {
+        let counters = worker.engine.bay_mut(0).map(|bay| bay.counters);
+        counters.map_or(0, |counters| counters.received_frames) - 1
+    });
+    assert!(read <= sent && left > 0);
+    assert_eq!(left + held + 256, read);
+    let numbers: Vec<_> = dead.drain().iter().map(|frame| number(frame).1).collect();
+    assert_eq!(numbers.len() as u64, read - left);
+    assert!(numbers.is_sorted());
+}
+
+#[test]
+fn a_memory_that_lacks_a_ring_is_refused_and_the_switch_goes_on() {
+    use vhost::{VhostBackend, VhostUserMemoryRegionInfo};
+    let bench = Bench::new("", &[("a", ""), ("b", ""), ("c", "")]);
+    let [mut a, mut b, mut c] = ["a", "b", "c"].map(|port| bench.guest(port, LINUX));
+    introduce(&mut [(&mut a, 1), (&mut b, 2), (&mut c, 3)]);
+    // The receive ring is in the first 32 KB, the transmit ring is not.
+    let region = VhostUserMemoryRegionInfo {
+        memory_size: 0x8000,
+        ..Guest::region(&a.file)
+    };
+    // It hears nothing of the refusal but the end of its connection.
+    let _ = a.frontend.set_mem_table(&[region]);
+    let is_down =
+        || !bench.ask(|worker| worker.engine.bay_mut(0).is_some_and(|bay| bay.port.is_up()));
+    until("the end", is_down);
+    for number in 0..1000 {
+        until("room", || b.send(&frame(mac(3), mac(2), number, 100)));
+        assert_eq!(common::number(&c.expect()), (2, number));
+    }
+    drop(a);
+    let mut again = bench.guest("a", PLAIN);
+    introduce(&mut [(&mut again, 1), (&mut b, 2), (&mut c, 3)]);
 }

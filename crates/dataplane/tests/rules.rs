@@ -45,8 +45,11 @@ fn vlans_are_apart_and_tags_belong_to_trunks() {
     assert!(up.send(&back));
     assert!(up.send(&tagged(30, &back)));
     assert!(red.send(&tagged(20, &frame(all, mac(1), 8, 60))));
+    // A second tag behind one that is only a priority.
+    let hop = tagged(0, &tagged(20, &frame(all, mac(1), 9, 60)));
+    assert!(red.send(&hop));
     until("drops", || {
-        (bench.drops(2, Drop::Vlan), bench.drops(0, Drop::Vlan)) == (2, 1)
+        (bench.drops(2, Drop::Vlan), bench.drops(0, Drop::Vlan)) == (2, 2)
     });
     assert!(blue.receive().is_none() && red.receive().is_none());
 }
@@ -194,7 +197,17 @@ fn a_configuration_is_reloaded_without_touching_other_ports() {
     assert!(b.send(&frame(mac(1), mac(7), 2, 60)));
     assert!(b.send(&frame(mac(1), mac(2), 3, 60)));
     assert_eq!(number(&a.expect()), (2, 3));
+    // A port with another number of queues is made anew, at the same socket.
+    let changed = text.replace("name = \"a\"", "name = \"a\"\nqueues = 2");
+    let changed = Config::parse("new", &changed).expect("a configuration");
+    let reload = bench.service.reload(changed).expect("in force");
+    assert_eq!(
+        (reload.added, reload.removed),
+        (vec!["a".to_owned()], vec!["a".to_owned()])
+    );
+    let mut a = bench.guest("a", PLAIN);
     let mut d = bench.guest("d", PLAIN);
+    introduce(&mut [(&mut a, 1), (&mut b, 2), (&mut d, 4)]);
     assert!(d.send(&frame(mac(1), mac(4), 4, 60)));
     assert_eq!(number(&a.expect()), (4, 4));
     let gone = bench.directory.join("c.sock");

@@ -26,15 +26,22 @@ pub enum Forged {
     Address,
     /// The address that an ARP or neighbour discovery message claims.
     Claim,
+    /// A tag behind the first, or one of a provider.
+    Tag,
 }
 
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
 
+/// Whether a type says that another tag follows (IEEE 802.1Q and 802.1ad, and an older one).
+pub fn is_tag(kind: u16) -> bool {
+    matches!(kind, 0x8100 | 0x88a8 | 0x9100)
+}
+
 /// Bytes from the beginning of a frame that [`Filter::check`] wants to see: Ethernet, a tag, IPv6
-/// and the longest neighbour discovery message with one option.
-pub const LOOK: usize = 18 + 40 + 40;
+/// and a neighbour discovery message with its options.
+pub const LOOK: usize = 18 + 40 + 80;
 
 impl Filter {
     /// Whether it allows everything.
@@ -54,6 +61,10 @@ impl Filter {
             return Ok(());
         }
         let kind = array(frame, at).map(u16::from_be_bytes);
+        if kind.is_some_and(is_tag) {
+            // A receiver that takes the tag off would see a packet that was not looked into.
+            return Err(Forged::Tag);
+        }
         let packet = frame.get(at + 2..).unwrap_or_default();
         match kind {
             Some(IPV4) => self.ipv4(packet),
@@ -115,12 +126,18 @@ impl Filter {
         }
     }
 
-    /// The option with this number, if it is the first (RFC 4861, 4.6.1).
-    fn link_layer(&self, packet: &[u8], at: usize, option: u8) -> Result<(), Forged> {
-        if packet.get(at) != Some(&option) {
-            return Ok(());
+    /// Checks the options with this number (RFC 4861, 4.6), from `at` on.
+    fn link_layer(&self, packet: &[u8], mut at: usize, option: u8) -> Result<(), Forged> {
+        while let (Some(&kind), Some(&eights)) = (packet.get(at), packet.get(at + 1)) {
+            if eights == 0 {
+                return Err(Forged::Claim);
+            }
+            if kind == option {
+                self.mac(array::<6>(packet, at + 2).ok_or(Forged::Claim)?)?;
+            }
+            at += usize::from(eights) * 8;
         }
-        self.mac(array::<6>(packet, at + 2).ok_or(Forged::Claim)?)
+        Ok(())
     }
 }
 
@@ -206,6 +223,7 @@ mod tests {
         assert_eq!(check(OWN, IPV4, &ipv4([10, 0, 0, 2])), Err(Forged::Address));
         assert_eq!(check(OWN, IPV4, &[0; 10]), Err(Forged::Address));
         assert_eq!(check(OWN, 0x88cc, &[]), Ok(()));
+        assert_eq!(check(OWN, 0x88a8, &ipv4([10, 0, 0, 2])), Err(Forged::Tag));
     }
 
     #[test]
@@ -232,6 +250,9 @@ mod tests {
         assert_eq!(check(OWN, IPV6, &claim), Err(Forged::Claim));
         let mac = neighbour("2001:db8::5", 135, "2001:db9::1", 1, OTHER);
         assert_eq!(check(OWN, IPV6, &mac), Err(Forged::Mac));
+        let mut second = neighbour("2001:db8::5", 135, "2001:db9::1", 14, OWN);
+        second.extend([1, 1, 2, 0, 0, 0, 0, 2]);
+        assert_eq!(check(OWN, IPV6, &second), Err(Forged::Mac));
         let source = neighbour("2001:db9::1", 135, "2001:db8::1", 1, OWN);
         assert_eq!(check(OWN, IPV6, &source), Err(Forged::Address));
     }

@@ -101,6 +101,24 @@ impl<P> Queue<P> {
         Some((packet, bytes))
     }
 
+    /// Gives `removed` the packets that `keep` does not want, with their bytes.
+    pub(crate) fn remove(
+        &mut self,
+        mut keep: impl FnMut(&P) -> bool,
+        mut removed: impl FnMut(P, u32),
+    ) {
+        for _ in 0..self.packets.len() {
+            let Some((packet, bytes)) = self.pop() else {
+                return;
+            };
+            if keep(&packet) {
+                self.push(packet, bytes);
+            } else {
+                removed(packet, bytes);
+            }
+        }
+    }
+
     pub(crate) fn first(&self) -> Option<&P> {
         self.packets.front().map(|(packet, _)| packet)
     }

@@ -515,6 +515,26 @@ impl<P, S: Connection> Switch<P, S> {
         !self.held.is_empty() || lanes.any(|exit| !exit.is_empty())
     }
 
+    /// Removes waiting packets that `keep` does not want, and returns them.
+    pub fn remove(&mut self, mut keep: impl FnMut(&P) -> bool) -> Vec<P> {
+        let mut removed = Vec::new();
+        for exit in &mut self.exits {
+            exit.queue
+                .remove(&mut keep, |packet, _| removed.push(packet));
+            for (entrance, queue) in exit.behind.iter_mut().enumerate() {
+                let load = &mut self.entrances[entrance];
+                queue.remove(&mut keep, |packet, bytes| {
+                    load.remove(bytes);
+                    removed.push(packet);
+                });
+            }
+            let behind = &exit.behind;
+            exit.turns
+                .retain(|&entrance| behind[entrance].load().packets > 0);
+        }
+        removed
+    }
+
     /// By entrance, the packets there that wait for an exit: who waits for whom.
     pub fn waiting(&self, to: Side) -> impl Iterator<Item = (usize, Load)> {
         let exit = self.exits.get(to.index());

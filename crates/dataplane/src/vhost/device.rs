@@ -20,6 +20,9 @@ use crate::{
 /// merge: without `num_buffers`.
 const LEGACY_HEADER: usize = 10;
 
+/// A frame takes at most so many receive buffers.
+const BUFFERS_MAX: usize = 1024;
+
 /// So many receive buffers are fetched into the cache at a time.
 const FETCHED: u16 = 32;
 
@@ -159,7 +162,7 @@ impl Device {
             call,
         } = setup;
         let mut ring = Ring::new(&self.memory, size, at, base, event_index)?;
-        ring.want_no_kick(&self.memory);
+        ring.want_no_kick();
         self.queues[index] = Some(Queue {
             ring,
             size,
@@ -172,13 +175,20 @@ impl Device {
         Ok(())
     }
 
-    /// Rings of a guest whose memory grows or shrinks go on where they are.
+    /// Rings of a guest whose memory grows or shrinks go on where they are. If one of them is not in
+    /// the new memory, nothing changes.
     fn change_memory(&mut self, memory: Arc<Memory>) -> Result<(), Refused> {
         let event_index = self.features & feature::EVENT_INDEX != 0;
-        for queue in self.queues.iter_mut().flatten() {
+        let moved = self.queues.iter().map(|queue| {
+            let Some(queue) = queue else { return Ok(None) };
             let base = queue.ring.base();
-            queue.ring = Ring::new(&memory, queue.size, queue.at, base, event_index)?;
-            queue.full_at = None;
+            Ring::new(&memory, queue.size, queue.at, base, event_index).map(Some)
+        });
+        let moved: Vec<_> = moved.collect::<Result<_, _>>()?;
+        for (queue, ring) in self.queues.iter_mut().zip(moved) {
+            if let (Some(queue), Some(ring)) = (queue, ring) {
+                (queue.ring, queue.full_at, queue.fetched) = (ring, None, 0);
+            }
         }
         self.memory = memory;
         Ok(())
@@ -237,7 +247,7 @@ impl Device {
             let Some(queue) = &mut self.queues[transmit(pair)] else {
                 continue;
             };
-            if queue.ring.available(&self.memory)? > 0 {
+            if queue.ring.available()? > 0 {
                 return self.take_from(pair, frame);
             }
             self.turn = (self.turn + 1) % self.pairs.len();
@@ -308,8 +318,8 @@ impl Device {
             &mut self.pieces,
             &mut self.heads,
         )?;
+        queue.full_at = (fits == Delivery::NoRoom).then(|| queue.ring.known());
         if fits != Delivery::Done {
-            queue.full_at = Some(queue.ring.known());
             return Ok(fits);
         }
         let mut header = frame.work.header(frame.headers());
@@ -350,7 +360,7 @@ impl Device {
             };
             let Some(known) = queue.full_at else { continue };
             is_full = true;
-            if queue.ring.look(&self.memory)? != known {
+            if queue.ring.look()? != known {
                 queue.full_at = None;
                 return Ok(true);
             }
@@ -359,13 +369,20 @@ impl Device {
         Ok(!is_full)
     }
 
+    /// No frame waits for room any more.
+    pub fn unblock(&mut self) {
+        for queue in self.queues.iter_mut().flatten() {
+            queue.full_at = None;
+        }
+    }
+
     /// Shows the driver what it has received (`sent = false`), or which buffers it may use again
     /// (`sent = true`), and calls it if it wants that.
     pub fn publish(&mut self, sent: bool) {
         let first = if sent { transmit(0) } else { receive(0) };
         for queue in self.queues[..self.used].iter_mut().skip(first).step_by(2) {
             let Some(queue) = queue else { continue };
-            let wants = queue.ring.publish(&self.memory);
+            let wants = queue.ring.publish();
             if let Some(call) = queue.call.as_mut().filter(|_| wants) {
                 // A pipe that is full has a call in it already.
                 let _ = call.write(&1u64.to_ne_bytes());
@@ -382,15 +399,18 @@ impl Device {
         for (index, queue) in self.queues.iter_mut().enumerate() {
             let Some(queue) = queue else { continue };
             let sends = index % 2 == 1;
+            if !self.pairs.contains(&(index / 2)) {
+                continue;
+            }
             if !sends && queue.full_at.is_none() {
                 continue;
             }
-            queue.ring.look(&self.memory)?;
-            queue.ring.want_kick(&self.memory);
-            let known = queue.ring.look(&self.memory)?;
+            queue.ring.look()?;
+            queue.ring.want_kick();
+            let known = queue.ring.look()?;
             work |= match queue.full_at {
                 Some(full_at) => known != full_at,
-                None => known > 0 && self.enabled[index],
+                None => known > 0,
             };
         }
         Ok(work)
@@ -399,14 +419,14 @@ impl Device {
     /// The worker polls again.
     pub fn disarm(&mut self) {
         for queue in self.queues.iter_mut().flatten() {
-            queue.ring.want_no_kick(&self.memory);
+            queue.ring.want_no_kick();
         }
     }
 }
 
 /// Starts to fetch the next chains and their first buffers, at most so many; how many there are.
 fn fetch(ring: &mut Ring, memory: &Memory, most: u16) -> Result<u16, Broken> {
-    let known = ring.look(memory)?.min(most);
+    let known = ring.look()?.min(most);
     for ahead in 0..known {
         ring.prefetch_descriptor(memory, ahead);
     }
@@ -447,7 +467,10 @@ fn gather(
     let mut found = 0;
     while found < wanted {
         let ahead = heads.len() as u16;
-        if ahead >= ring.known() && ring.look(memory)? <= ahead {
+        if heads.len() >= BUFFERS_MAX {
+            return Ok(Delivery::TooLong);
+        }
+        if ahead >= ring.known() && ring.look()? <= ahead {
             return Ok(if ahead >= ring.size() {
                 Delivery::TooLong
             } else {
@@ -458,6 +481,9 @@ fn gather(
         ring.chain(memory, head, true, pieces)?;
         let room = pieces[before..].iter().map(|piece| u64::from(piece.len));
         let room = room.sum::<u64>().min(u64::from(wanted)) as u32;
+        if room == 0 {
+            return Err(Broken("a receive buffer has no room"));
+        }
         if !mergeable && room < wanted {
             return Ok(Delivery::TooLong);
         }

@@ -1,19 +1,22 @@
 //! The messages of one port, in a thread of their own.
 //!
 //! The switch is the server (it listens, and the frontend connects) or the client (it connects to
-//! the frontend's socket, and tries again after a second). Either way the port lives on when the
+//! the frontend's socket, and tries again). Either way the port lives on when the
 //! frontend goes, and the next connection starts anew.
 
 use std::{
     fs::File,
     io,
-    os::{fd::AsFd, unix::net::UnixStream},
+    os::{
+        fd::AsFd,
+        unix::{fs::FileTypeExt, net::UnixStream},
+    },
     path::Path,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
+    thread::{self, JoinHandle},
     time::Duration,
 };
 
@@ -39,8 +42,8 @@ use crate::{
     worker::Handle,
 };
 
-/// A client that has no frontend tries again after so long.
-const RETRY: Duration = Duration::from_millis(200);
+/// The pause before the next connection.
+const RETRY: Duration = Duration::from_millis(20);
 
 /// Which side of the socket the switch is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +59,7 @@ pub enum Mode {
 pub struct Session {
     ends: Arc<AtomicBool>,
     connection: Arc<Mutex<Option<UnixStream>>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Session {
@@ -70,9 +74,10 @@ impl Session {
         port: u16,
         handle: Handle,
     ) -> anyhow::Result<Self> {
-        let session = Self {
+        let mut session = Self {
             ends: Arc::default(),
             connection: Arc::default(),
+            thread: None,
         };
         let listener = match mode {
             Mode::Server => Some(listen(path)?),
@@ -80,21 +85,32 @@ impl Session {
         };
         let (ends, connection) = (Arc::clone(&session.ends), Arc::clone(&session.connection));
         let path = path.to_owned();
-        thread::Builder::new()
+        let thread = thread::Builder::new()
             .name(format!("port-{port}"))
             .spawn(move || {
                 while !ends.load(Ordering::Acquire) {
-                    match connect(listener.as_ref(), &path) {
-                        Some(stream) => serve(
-                            stream,
-                            Backend::new(port, offer, handle.clone()),
-                            &connection,
-                        ),
-                        None => thread::sleep(RETRY),
+                    if let Some(stream) = connect(listener.as_ref(), &path) {
+                        let backend = Backend::new(port, offer, handle.clone());
+                        serve(stream, backend, &connection);
                     }
+                    // Neither a frontend that is refused nor one that goes at once makes it run
+                    // round.
+                    thread::sleep(RETRY);
                 }
             })?;
+        session.thread = Some(thread);
         Ok(session)
+    }
+
+    /// Ends the thread, and waits for it. Not to be called by the worker, which the thread may be
+    /// waiting for.
+    pub fn end(mut self) {
+        self.ends.store(true, Ordering::Release);
+        self.disconnect();
+        if let Some(thread) = self.thread.take() {
+            // A thread that has panicked has ended as well.
+            let _ = thread.join();
+        }
     }
 
     /// Ends the connection; its frontend may connect again.
@@ -120,6 +136,17 @@ fn listen(path: &Path) -> anyhow::Result<Listener> {
     };
     if UnixStream::connect(path).is_ok() {
         return Err(explain(&"another process listens there"));
+    }
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory).map_err(|error| explain(&error))?;
+    }
+    if path
+        .symlink_metadata()
+        .is_ok_and(|about| !about.file_type().is_socket())
+    {
+        return Err(explain(
+            &"there is a file that is no socket; remove it, or choose another path",
+        ));
     }
     let listener = Listener::new(path, true).map_err(|error| explain(&error))?;
     listener
@@ -204,7 +231,7 @@ impl From<Refused> for Error {
 
 fn without_blocking(file: Option<File>) -> Option<File> {
     if let Some(file) = &file {
-        // A frontend whose descriptor cannot be set so only stalls its own port's notifications.
+        // A frontend is a process of this host and trusted not to set it back, a guest cannot.
         if let Ok(flags) = fcntl_getfl(file.as_fd()) {
             let _ = fcntl_setfl(file.as_fd(), flags | OFlags::NONBLOCK);
         }
@@ -385,7 +412,10 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn set_vring_kick(&mut self, index: u8, kick: Option<File>) -> Result<()> {
-        self.ring(u32::from(index))?.kick = without_blocking(kick);
+        // A ring that runs stops first, so that nothing is read twice.
+        let base = self.stop(u32::from(index))?;
+        let ring = self.ring(u32::from(index))?;
+        (ring.base, ring.kick) = (base, without_blocking(kick));
         self.start(u32::from(index))
     }
 

@@ -287,7 +287,7 @@ impl Guest {
         let piece = memory.guest(GUEST + ring.base + 0x4004 + entry, 2);
         memory.write(piece.expect("in memory"), &half(head));
         ring.next_available = ring.next_available.wrapping_add(1);
-        ring.available_index.store(memory, ring.next_available);
+        ring.available_index.store(ring.next_available);
     }
 
     /// Makes a head available in the ring by which it sends, whatever its descriptors are.
@@ -298,7 +298,7 @@ impl Guest {
 
     /// Writes any index of available chains.
     pub fn jump(&mut self, index: u16) {
-        self.transmit.available_index.store(&self.memory, index);
+        self.transmit.available_index.store(index);
         self.transmit.kick.write(1).expect("kick");
     }
 
@@ -317,7 +317,7 @@ impl Guest {
     }
 
     fn used(memory: &Memory, ring: &mut DriverRing) -> Option<(u16, u32)> {
-        if ring.used_index.load(memory) == ring.next_used {
+        if ring.used_index.load() == ring.next_used {
             return None;
         }
         let entry = u64::from(ring.next_used % SIZE) * 8;
