@@ -98,7 +98,7 @@ fn each_scheme_delivers_on_a_graph_and_loads_links_as_it_says() {
         let alike = (first - second).abs() < 0.01 && (first - fast).abs() < 0.01;
         assert!(alike && (slow - 1.0 / 7.0).abs() < 0.01, "{routing}");
     }
-    // No spine is without a mark for so long that PLB would move a connection.
+    // No spine marks for so many rounds that PLB would move a connection.
     assert_eq!(shares["plb"], shares["flow-hash"]);
     // Each packet by lot, whatever links carry.
     for routing in ["random", "spray"] {

@@ -5,6 +5,9 @@
 pub struct Divisor(u64);
 
 impl Divisor {
+    /// The numbers that are divided are below this one.
+    pub const END: u32 = 1 << 18;
+
     /// By `divisor`, 1..=2^18.
     pub fn by(divisor: u32) -> Self {
         Self((1u64 << 36).div_ceil(u64::from(divisor.max(1))))

@@ -54,7 +54,7 @@ impl Near {
         near.add(&[]);
         let shapes: Option<Vec<Shape>> = switches.iter().map(Shape::fit).collect();
         near.index = match shapes {
-            Some(shapes) if graph.hosts() <= 1 << 16 => Index::Formula(
+            Some(shapes) if graph.hosts() <= Divisor::END => Index::Formula(
                 switches
                     .iter()
                     .zip(&shapes)

@@ -54,7 +54,7 @@ impl Tree {
     /// The formula of a table, if there is one; `divisors` are the numbers of choices made below
     /// each switch.
     pub fn fit(graph: &Graph, table: &Table, divisors: &[u64]) -> Option<Self> {
-        if graph.hosts() > 1 << 16 {
+        if graph.hosts() > Divisor::END {
             return None;
         }
         let (levels, _) = graph.levels();
