@@ -36,6 +36,9 @@ const FLOODED_MAX: u32 = 64;
 /// Bytes that the switch keeps of frames whose sender has gone or has stopped its ring.
 const LEFT_MAX: usize = 16 << 20;
 
+/// The reason for which a port is closed whose frontend shrinks its memory.
+const SHRUNK: &str = "its memory has shrunk";
+
 /// What the operator chose for the whole switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
@@ -350,6 +353,9 @@ impl Engine {
 
     /// A guest broke the rules: its port is closed, and others go on.
     fn close(&mut self, number: u16, reason: &str) {
+        // Zeros in place of its ring break the rules as well.
+        let has_shrunk = self.memories[usize::from(number)].is_broken();
+        let reason = if has_shrunk { SHRUNK } else { reason };
         tracing::warn!(port = number, reason, "the port is closed");
         self.detach(number);
         if let Some(bay) = self.bay_mut(number) {
@@ -420,7 +426,7 @@ impl Engine {
         self.learning.sweep(self.now_ns);
         for number in 0..self.memories.len() as u16 {
             if self.memories[usize::from(number)].is_broken() {
-                self.close(number, "its memory has shrunk");
+                self.close(number, SHRUNK);
             }
         }
     }
