@@ -300,8 +300,8 @@ impl Engine {
         base
     }
 
-    /// Copies out the frames of a port that wait, and gives it its buffers back. Beyond a bound they
-    /// are dropped, so that a guest that resets its rings over and over fills no memory.
+    /// Copies out the frames of a port that wait, and gives it its buffers back. Beyond a bound
+    /// they are dropped, so that a guest that resets its rings over and over fills no memory.
     fn detach(&mut self, number: u16) {
         let Some(Some(bay)) = self.bays.get_mut(usize::from(number)) else {
             return;
@@ -506,8 +506,8 @@ impl Engine {
         }
     }
 
-    /// Offers a frame to all exits of its VLAN. An exit without room gets a copy: nobody's broadcast
-    /// may wait in its ring for a receiver that is not meant.
+    /// Offers a frame to all exits of its VLAN. An exit without room gets a copy: nobody's
+    /// broadcast may wait in its ring for a receiver that is not meant.
     fn offer_all(&mut self, id: FrameId, from: u16, vlan: u16) {
         let mut exits = mem::take(&mut self.flood);
         exits.extend(self.learning.flood(vlan, from).map(|(port, _)| port));
@@ -657,8 +657,8 @@ impl Engine {
         }
     }
 
-    /// Delivers frames to a receiver that has buffers again, or drops them if it took none for longer
-    /// than the operator allows.
+    /// Delivers frames to a receiver that has buffers again, or drops them if it took none for
+    /// longer than the operator allows.
     fn serve_blocked(&mut self, exit: u16) -> usize {
         let Some(Some(bay)) = self.bays.get_mut(usize::from(exit)) else {
             return 0;

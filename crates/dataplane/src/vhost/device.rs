@@ -175,8 +175,8 @@ impl Device {
         Ok(())
     }
 
-    /// Rings of a guest whose memory grows or shrinks go on where they are. If one of them is not in
-    /// the new memory, nothing changes.
+    /// Rings of a guest whose memory grows or shrinks go on where they are. If one of them is not
+    /// in the new memory, nothing changes.
     fn change_memory(&mut self, memory: Arc<Memory>) -> Result<(), Refused> {
         let event_index = self.features & feature::EVENT_INDEX != 0;
         let moved = self.queues.iter().map(|queue| {
