@@ -37,7 +37,7 @@ pub enum Command {
     Show(Question),
     /// Show each port with its counters, and whether its ingress is lossless
     Ports(Question),
-    /// Show who waits for whom
+    /// Show which senders wait for which receiver
     Queues(Question),
     /// Show drops by port and reason, those of the kernel included
     Drops(Question),
@@ -62,7 +62,7 @@ pub struct Run {
     verbose: bool,
 }
 
-/// Whom to ask, and how to answer.
+/// Which switch to ask, and in which form to answer.
 #[derive(Debug, clap::Args)]
 pub struct Question {
     /// The control socket
@@ -218,7 +218,7 @@ fn ports(value: &Value) -> String {
 
 fn queues(value: &Value) -> String {
     if rows(value).is_empty() {
-        return "nobody waits\n".to_owned();
+        return "no sender waits\n".to_owned();
     }
     let head = [
         ("receiver", Align::Left),

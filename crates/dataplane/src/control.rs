@@ -1,7 +1,7 @@
 //! The control socket: a line of JSON asks, a line of JSON answers.
 //!
 //! `{"ask": "show"}` and `"ports"`, `"queues"`, `"drops"`, `"addresses"`, `"reload"`. An answer is
-//! `{"ok": …}` or `{"error": "…"}`. Whoever may open the socket may ask; it is the owner's alone.
+//! `{"ok": …}` or `{"error": "…"}`. Only the socket's owner may open it.
 
 use std::{
     fs,
@@ -43,7 +43,7 @@ pub enum Ask {
     Show,
     /// Each port with its counters.
     Ports,
-    /// Who waits for whom.
+    /// Which senders wait for which receiver.
     Queues,
     /// Drops by port and reason, the kernel's included.
     Drops,

@@ -13,7 +13,7 @@ pub enum Drop {
     Left,
     /// The receiver took nothing for longer than the operator allows.
     Stalled,
-    /// Nobody receives at the exit.
+    /// No guest is connected at the exit, or its interface is down.
     NoReceiver,
     /// The receiver has no buffer for a frame of this length.
     TooLong,

@@ -129,9 +129,13 @@ fn addresses(start: &[u8]) -> (Mac, Mac, Option<u16>, usize) {
         mac.copy_from_slice(&start[at..at + 6]);
         mac
     };
-    let is_tagged = start.len() >= 18 && start[12..14] == [0x81, 0];
-    let tag = is_tagged.then(|| u16::from_be_bytes([start[14], start[15]]));
-    (mac(0), mac(6), tag, if is_tagged { 16 } else { 12 })
+    let tag = has_tag(start).then(|| u16::from_be_bytes([start[14], start[15]]));
+    (mac(0), mac(6), tag, if tag.is_some() { 16 } else { 12 })
+}
+
+/// Whether the start of a frame has a tag of a VLAN (IEEE 802.1Q, 9.6).
+fn has_tag(start: &[u8]) -> bool {
+    start.len() >= 18 && start[12..14] == [0x81, 0]
 }
 
 impl Engine {
@@ -303,25 +307,20 @@ impl Engine {
     /// Copies out the frames of a port that wait, and gives it its buffers back. Beyond a bound
     /// they are dropped, so that a guest that resets its rings over and over fills no memory.
     fn detach(&mut self, number: u16) {
-        let Some(Some(bay)) = self.bays.get_mut(usize::from(number)) else {
-            return;
-        };
-        let memory = &self.memories[usize::from(number)];
-        let mut kept = 0;
-        let mut dropped = HashSet::new();
-        for (id, frame) in self.frames.iter_mut() {
+        let (mut bytes, mut kept, mut dropped) = (0, Vec::new(), HashSet::new());
+        for (id, frame) in self.frames.iter() {
             if frame.from != number || frame.pending == 0 {
                 continue;
             }
-            kept += size_of::<Frame>() + frame.bytes as usize;
-            if kept > LEFT_MAX {
+            bytes += size_of::<Frame>() + frame.bytes as usize;
+            if bytes > LEFT_MAX {
                 dropped.insert(id);
-                continue;
+            } else {
+                kept.push(id);
             }
-            frame.leave(memory);
-            if let Some(token) = frame.token.take() {
-                bay.port.release(frame.pair, token);
-            }
+        }
+        for id in kept {
+            self.keep_copy(id);
         }
         for id in self.switch.remove(|id| !dropped.contains(id)) {
             self.drop_at(number, Drop::Left);
@@ -583,7 +582,7 @@ impl Engine {
         }
     }
 
-    /// In a switch that drops, what waits is the switch's: its sender goes on.
+    /// Copies a frame out and gives its sender its buffers back.
     fn keep_copy(&mut self, id: FrameId) {
         let frame = self.frames.get_mut(id);
         let from = usize::from(frame.from);
@@ -755,7 +754,7 @@ fn retag<'a>(
     edited: &'a mut [u8; START + 4],
 ) -> (&'a [u8], i16) {
     let start = frame.start();
-    let is_tagged = start.len() >= 18 && start[12..14] == [0x81, 0];
+    let is_tagged = has_tag(start);
     match (is_tagged, tagging) {
         (false, Tagging::None) => (start, 0),
         (true, Tagging::None) => {

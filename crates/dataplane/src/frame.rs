@@ -85,20 +85,16 @@ impl Frame {
         &self.start[..START.min(self.bytes as usize)]
     }
 
+    /// Whether the switch has all of its bytes.
+    pub fn is_own(&self) -> bool {
+        matches!(self.rest, Rest::Own)
+    }
+
     /// Takes the first bytes out of the pieces of the sender.
     #[inline]
     pub fn read_start(&mut self, memory: &Memory) {
         let wanted = START.min(self.bytes as usize);
-        let (mut at, mut used) = (0, 0);
-        while at < wanted {
-            let piece = &mut self.pieces[used];
-            let bytes = (wanted - at).min(piece.len as usize);
-            memory.read(*piece, &mut self.start[at..at + bytes]);
-            piece.skip(bytes as u32);
-            at += bytes;
-            used += usize::from(piece.len == 0);
-        }
-        self.pieces.drain(..used);
+        memory.take(&mut self.pieces, &mut self.start[..wanted]);
         self.rest = Rest::Guest;
     }
 
@@ -114,15 +110,12 @@ impl Frame {
 
     /// Copies the rest out of the sender's memory.
     pub fn leave(&mut self, memory: &Memory) {
-        if matches!(self.rest, Rest::Own) {
+        if self.is_own() {
             return;
         }
         self.own.clear();
-        for piece in self.pieces.drain(..) {
-            let at = self.own.len();
-            self.own.resize(at + piece.len as usize, 0);
-            memory.read(piece, &mut self.own[at..]);
-        }
+        memory.append(&self.pieces, &mut self.own);
+        self.pieces.clear();
         self.rest = Rest::Own;
     }
 
@@ -132,13 +125,7 @@ impl Frame {
         bytes.extend_from_slice(self.start());
         match self.rest {
             Rest::Own => bytes.extend_from_slice(&self.own),
-            Rest::Guest => {
-                for &piece in &self.pieces {
-                    let at = bytes.len();
-                    bytes.resize(at + piece.len as usize, 0);
-                    memory.read(piece, &mut bytes[at..]);
-                }
-            }
+            Rest::Guest => memory.append(&self.pieces, &mut bytes),
         }
         bytes
     }
@@ -197,8 +184,8 @@ impl Store {
     }
 
     /// All frames with their numbers, those without exits included.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (FrameId, &mut Frame)> {
-        let frames = self.frames.iter_mut().enumerate();
+    pub fn iter(&self) -> impl Iterator<Item = (FrameId, &Frame)> {
+        let frames = self.frames.iter().enumerate();
         frames.map(|(number, frame)| (FrameId(number as u32), frame))
     }
 }

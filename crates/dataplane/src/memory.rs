@@ -212,6 +212,31 @@ impl Memory {
         unsafe { ptr::copy_nonoverlapping(self.pointer(piece), to.as_mut_ptr(), bytes) }
     }
 
+    /// Takes bytes from the beginning of pieces that hold at least as many; pieces that are used up
+    /// are removed.
+    #[inline]
+    pub fn take(&self, pieces: &mut Vec<Piece>, to: &mut [u8]) {
+        let (mut at, mut used) = (0, 0);
+        while at < to.len() {
+            let piece = &mut pieces[used];
+            let bytes = (to.len() - at).min(piece.len as usize);
+            self.read(*piece, &mut to[at..at + bytes]);
+            piece.skip(bytes as u32);
+            at += bytes;
+            used += usize::from(piece.len == 0);
+        }
+        pieces.drain(..used);
+    }
+
+    /// Appends all bytes of pieces.
+    pub fn append(&self, pieces: &[Piece], to: &mut Vec<u8>) {
+        for &piece in pieces {
+            let at = to.len();
+            to.resize(at + piece.len as usize, 0);
+            self.read(piece, &mut to[at..]);
+        }
+    }
+
     /// Copies bytes to the beginning of a piece that is at least as long.
     #[inline]
     pub fn write(&self, piece: Piece, from: &[u8]) {

@@ -17,7 +17,7 @@ use std::{
 use anyhow::{Context, anyhow};
 
 use crate::{
-    frame::{Frame, Rest},
+    frame::Frame,
     offload::{HEADER, Takes, Work},
     port::{Delivery, Intake, Outgoing},
 };
@@ -157,11 +157,7 @@ impl Tap {
         let header = frame.work.header(frame.headers());
         let rest = frame.own.unwrap_or_else(|| {
             self.whole.clear();
-            for &piece in frame.pieces {
-                let at = self.whole.len();
-                self.whole.resize(at + piece.len as usize, 0);
-                frame.memory.read(piece, &mut self.whole[at..]);
-            }
+            frame.memory.append(frame.pieces, &mut self.whole);
             &self.whole
         });
         let parts = [
@@ -176,13 +172,6 @@ impl Tap {
             Err(error) if error.raw_os_error() == Some(libc::EIO) => Delivery::Down,
             Err(_) => Delivery::Refused,
         }
-    }
-}
-
-impl Frame {
-    /// Whether the switch has its bytes.
-    pub fn is_own(&self) -> bool {
-        matches!(self.rest, Rest::Own)
     }
 }
 

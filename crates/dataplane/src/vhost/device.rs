@@ -273,7 +273,9 @@ impl Device {
             return Ok(Intake::Malformed);
         }
         frame.bytes = bytes as u32;
-        let header = read_header(&self.memory, &mut frame.pieces, header_bytes);
+        let mut header = [0; HEADER];
+        self.memory
+            .take(&mut frame.pieces, &mut header[..header_bytes]);
         frame.read_start(&self.memory);
         let Ok(work) = Work::parse(&header, frame.bytes) else {
             return Ok(Intake::Malformed);
@@ -434,22 +436,6 @@ fn fetch(ring: &mut Ring, memory: &Memory, most: u16) -> Result<u16, Broken> {
         ring.prefetch_buffer(memory, ahead);
     }
     Ok(known)
-}
-
-/// Takes the header before a frame out of the pieces of its chain, which hold more than it.
-fn read_header(memory: &Memory, pieces: &mut Vec<Piece>, bytes: usize) -> [u8; HEADER] {
-    let mut header = [0; HEADER];
-    let (mut at, mut used) = (0, 0);
-    while at < bytes {
-        let piece = &mut pieces[used];
-        let now = (bytes - at).min(piece.len as usize);
-        memory.read(*piece, &mut header[at..at + now]);
-        piece.skip(now as u32);
-        at += now;
-        used += usize::from(piece.len == 0);
-    }
-    pieces.drain(..used);
-    header
 }
 
 /// Finds buffers for so many bytes: their pieces, and for each chain its head and what will be
