@@ -250,8 +250,15 @@ impl<'a, F: FabricOf> Run<'a, F> {
     fn stands_still(&mut self) -> bool {
         self.is_of_programs()
             && self.engine.now_ps() > ps(self.variant.warmup)
-            && self.variant.events.is_empty()
+            && self.engine.now_ps() > self.last_event_ps()
             && self.engine.is_idle()
+    }
+
+    /// When the last of the scenario's events, or the change of routes after it, takes place.
+    fn last_event_ps(&self) -> u64 {
+        let delay = self.variant.reroute_delay.unwrap_or_default();
+        let events = self.variant.events.iter();
+        events.map(|event| ps(event.at + delay)).max().unwrap_or(0)
     }
 
     /// The variant as it was run: shorter if all was complete before its end.

@@ -98,7 +98,7 @@ fn each_scheme_delivers_on_a_graph_and_loads_links_as_it_says() {
         let alike = (first - second).abs() < 0.01 && (first - fast).abs() < 0.01;
         assert!(alike && (slow - 1.0 / 7.0).abs() < 0.01, "{routing}");
     }
-    // No spine marks for so many rounds that PLB would move a connection.
+    // No spine marks half of the bytes for so many rounds that PLB would move a connection.
     assert_eq!(shares["plb"], shares["flow-hash"]);
     // Each packet by lot, whatever links carry.
     for routing in ["random", "spray"] {
@@ -161,5 +161,37 @@ fn plb_and_conga_give_the_same_results_on_one_thread_and_on_several() {
         let results = |threads| format!("{:?}", run_on(threads, &text));
         let alone = results(Threads::Exactly(1));
         assert!(alone == results(Threads::Exactly(2)), "{routing}");
+    }
+}
+
+/// The link to the fastest spine fails three times for 20 ms. Routes follow at once, after each
+/// failure is over, or never.
+#[test]
+fn a_link_that_flaps_loses_packets_until_routes_converge() {
+    let flaps: String = [60, 100, 140]
+        .map(|at| format!("[[event]]\nat = '{at}ms'\nlink_down = ['leaf1-spine4']\nfor = '20ms'\n"))
+        .concat();
+    for routing in ["flow-hash", "drill", "spray", "conga"] {
+        let delays = ["reroute_delay = '100us'\n", "reroute_delay = '25ms'\n", ""];
+        let runs = delays.map(|delay| of(routing, &format!("{delay}{flaps}")).0);
+        let down = |run: &VariantResult| -> u64 {
+            let links = run.links.iter();
+            links.filter_map(|link| link.drops.get("down")).sum()
+        };
+        let lost = [0, 1, 2].map(|run| down(&runs[run]));
+        let sum = [0, 1, 2].map(|run| runs[run].goodput_bps.sum / 1e6);
+        let least = [0, 1, 2].map(|run: usize| {
+            let flows = runs[run].flows.iter();
+            flows
+                .map(|flow| flow.goodput_bps / 1e6)
+                .fold(f64::MAX, f64::min)
+        });
+        println!("{routing}: lost {lost:?}, {sum:.0?} Mb/s, least {least:.1?}");
+        assert!(
+            lost[0] > 0 && 5 * lost[0] <= lost[1].min(lost[2]),
+            "{lost:?}"
+        );
+        assert!(sum[0] >= sum[1].max(sum[2]), "{routing}: {sum:?}");
+        assert!(least.iter().all(|&mbps| mbps > 2.0), "{routing}: {least:?}");
     }
 }

@@ -55,6 +55,18 @@ tenant.default = { congestion_control = "dctcp", ecn = true }
 [variant.enforced]
 network.marking = { kind = "threshold", k = "20KB" }
 enforcement = { hosts = "all", policy = { rule = [{ algorithm = "dctcp", mode = "enforce" }] } }
+[variant.drill]
+network.routing = "drill"
+[variant.flowlet]
+network.routing = "flowlet"
+[variant.packets]
+network.routing = "packet-hash"
+[variant.spray]
+network.routing = "spray"
+[variant.reps]
+network.routing = "reps"
+network.marking = { kind = "threshold", k = "20KB" }
+tenant.default = { congestion_control = "dctcp", ecn = true }
 "#;
 
 #[test]
@@ -105,6 +117,15 @@ network.cee.switch = "shared"
 network.cee.memory = "2MB"
 [variant.random]
 network.routing = "random"
+network.cee.qcn = { set_point = "20KB" }
+[variant.r2c2]
+network.routing = "r2c2"
+network.cee.qcn = { set_point = "20KB" }
+[variant.r3c2]
+network.routing = "r3c2"
+network.cee.qcn = { set_point = "20KB" }
+[variant.adaptive]
+network.routing = "switch-adaptive"
 network.cee.qcn = { set_point = "20KB" }
 [variant.stored]
 network.cee.forwarding = "store-and-forward"
