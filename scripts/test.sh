@@ -76,7 +76,7 @@ measuring_tests() {
 
 # Shown on this kernel by another scenario with other numbers or more senders, or by a test of the
 # lab: here they are simulated only; all of them meet this kernel in `make experiments`.
-SIMULATED_ONLY=(incast-1500-n4 incast-1500-n40 incast-9000 incast-9000-n4 incast-9000-n40 modules one-sided-incast
+SIMULATED_ONLY=(incast-1500-n4 incast-1500-n40 incast-9000 incast-9000-n4 incast-9000-n40 incast-9000-n40-mss modules one-sided-incast
 	parking-lot policing-capped priorities-b shuffle stride trace-datamining trace-websearch)
 
 scenarios() {
