@@ -241,6 +241,7 @@ fn plan() -> Plan {
         cwnd_interval_ns: 1,
         roles: Vec::new(),
         priorities: Vec::new(),
+        routings: Vec::new(),
     }
 }
 

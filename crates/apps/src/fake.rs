@@ -219,6 +219,7 @@ fn plan(index: usize) -> Plan {
         cwnd_interval_ns: SECOND_NS / 100,
         roles: Vec::new(),
         priorities: Vec::new(),
+        routings: Vec::new(),
     }
 }
 

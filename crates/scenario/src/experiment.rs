@@ -258,6 +258,8 @@ pub struct Traffic {
     pub deadline: Option<Duration>,
     /// IEEE 802.1Q priority of its frames, in both directions: 0..=7.
     pub priority: u8,
+    /// The scheme that chooses its paths, one whose path values are hashed; `None` = the network's.
+    pub routing: Option<Routing>,
     /// The hotspot that it makes, of `kind = "hotspot"`.
     pub hotspot: Option<Hotspot>,
 }

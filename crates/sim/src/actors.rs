@@ -4,6 +4,7 @@ mod connection_errors;
 mod sockets;
 
 use sluicegate_apps::{Actor, App};
+use sluicegate_fabric::Routing;
 use sluicegate_scenario::workload::{Plan, Report};
 use sluicegate_tcp::Events;
 
@@ -18,6 +19,8 @@ struct RoleInstance<A> {
     plan: usize,
     /// Of its frames.
     priority: u8,
+    /// Likewise, if it is not the network's.
+    routing: Option<Routing>,
     actor: A,
 }
 
@@ -39,6 +42,7 @@ impl Actors {
                     tenant: *tenant,
                     plan: index,
                     priority: plan.priority(number),
+                    routing: plan.routing(number),
                     actor: App::from(role),
                 });
             }
@@ -74,6 +78,7 @@ impl<A: Actor> Actors<A> {
                 tenant,
                 plan: index,
                 priority,
+                routing: None,
                 actor,
             });
         }
@@ -96,6 +101,7 @@ impl<A: Actor> Actors<A> {
             tenant: role.tenant,
             actor: index,
             priority: role.priority,
+            routing: role.routing,
         };
         act(&mut role.actor, &mut io);
     }

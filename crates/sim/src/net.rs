@@ -102,6 +102,8 @@ pub struct ConnectionEnd {
     pub key: u64,
     /// IEEE 802.1Q priority of its frames, 0..=7.
     pub priority: u8,
+    /// [`Owner::path_values`].
+    pub path_values: Option<PathValues>,
 }
 
 impl ConnectionEnd {
@@ -140,7 +142,11 @@ pub struct Net<F = Plain> {
     /// The sockets and alarms of actors.
     pub sockets: Sockets,
     path_key: HashKey,
+    /// Of ends that have none of their own.
     path_values: PathValues,
+    /// Some ends' packets have path values of their own, and of some these depend on arrivals.
+    own_paths: bool,
+    noted_paths: bool,
     /// Ways through switches.
     routes: Arc<Routes>,
     /// The state of the routing scheme at the switches of this part.
@@ -219,6 +225,8 @@ impl<F: PacketFabric> Net<F> {
             clock: Clock::default(),
             post: Post::new(part, parts),
             path_values: layout.routes.path_values(),
+            own_paths: layout.routes.path_values().differ_by_packet(),
+            noted_paths: layout.routes.path_values().follow_arrivals(),
             snoops: layout.routes.snoops() || layout.routes.rewrites(),
             routes: Arc::clone(&layout.routes),
             layout,
@@ -564,9 +572,10 @@ impl<F: PacketFabric> Net<F> {
             actor: owner.actor,
             key: owner.key,
             priority: owner.priority,
+            path_values: owner.path_values,
         };
         let flow_hash = flow_hash(&key(&end, tenants), &self.path_key);
-        end.addressing.path = self.path_of_end([end.host, end.addressing.peer_host], flow_hash);
+        end.addressing.path = self.path_of_end(&end, flow_hash);
         end.sides = self.sides(&end);
         end.straight_to = self.straight_to(&end);
         self.sockets.ends.push(end);

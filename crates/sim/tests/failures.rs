@@ -23,6 +23,7 @@ fn owner(actor: u32, key: u64) -> Owner {
         actor,
         key,
         priority: 0,
+        path_values: None,
     }
 }
 const MS: u64 = 1_000_000_000;

@@ -195,3 +195,46 @@ fn a_link_that_flaps_loses_packets_until_routes_converge() {
         assert!(least.iter().all(|&mbps| mbps > 2.0), "{routing}: {least:?}");
     }
 }
+
+/// Results as JSON, without the names of the traffic.
+fn json(text: &str) -> String {
+    serde_json::to_string(&run_on(Threads::Auto, text)).unwrap()
+}
+
+/// The scenario in a network of connections' hashes, with a scheme of the traffic's own.
+fn own(routing: &str) -> String {
+    text("flow-hash", "").replace(
+        "kind = 'bulk'",
+        &format!("kind = 'bulk'\nrouting = '{routing}'"),
+    )
+}
+
+#[test]
+fn traffic_with_a_scheme_of_its_own_is_as_in_a_network_of_that_scheme() {
+    for routing in ["packet-hash", "spray", "reps", "plb"] {
+        let as_network = json(&text(routing, ""));
+        assert_eq!(json(&own(routing)), as_network, "{routing}");
+    }
+    assert_ne!(json(&own("spray")), json(&text("flow-hash", "")));
+}
+
+/// One of two kinds of traffic is sprayed and arrives in disorder, the other one keeps its paths.
+#[test]
+fn two_schemes_stand_side_by_side() {
+    let beside = "[traffic.beside]\nkind = 'bulk'\nfrom = ['h1', 'h2']\nto = ['h5', 'h6']\n\
+        pairs = 'one-to-one'\nconnections = 2\n[network]";
+    let two = own("spray").replace("[network]", beside);
+    let two = two.replace("duration = '220ms'", "duration = '30ms'");
+    let results = [1, 2].map(|threads| run_on(Threads::Exactly(threads), &two).remove(0));
+    let [alone, several] = results
+        .each_ref()
+        .map(|result| serde_json::to_string(result).unwrap());
+    assert_eq!(alone, several);
+    let again = |label: &str| -> Vec<u64> {
+        let flows = results[0].flows.iter();
+        let of_it = flows.filter(|flow| flow.traffic == label);
+        of_it.map(|flow| flow.retransmits).collect()
+    };
+    assert!(again("load").iter().all(|&again| again > 0));
+    assert_eq!(again("beside"), [0; 4]);
+}

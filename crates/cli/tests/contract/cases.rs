@@ -49,6 +49,8 @@ pub const CASES: &[&str] = &[
     "[network]\ntopology = 'dumbbell'\nshared_buffer = '1MB'\nalpha = 2\n",
     "[network]\ntopology = 'dumbbell'\nrouting = '<flowlet|conga>'\nflowlet_gap = '1ms'\n",
     "[network]\ntopology = 'dumbbell'\nrouting = 'plb'\nrehash_rounds = 6\nidle_rehash_rounds = 0\n",
+    "[network]\ntopology = 'dumbbell'\nrouting = 'flow-hash'\n\
+     [traffic.b]\nkind = 'bulk'\nfrom = 's1'\nto = 'r1'\nrouting = '<flow-hash|packet-hash|spray|reps|plb>'\n",
     "[network]\ntopology = 'dumbbell'\nreroute_delay = '1ms'\n",
     "[network]\ntopology = 'dumbbell'\nvnic_queue = '1MB'\n",
     "[network]\ntopology = 'dumbbell'\n<|link.left-right.>delay = '1ms'\n",

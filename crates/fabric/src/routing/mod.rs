@@ -217,8 +217,17 @@ impl Routing {
         !matches!(self, Self::DModK | Self::SModK | Self::FlowHash)
     }
 
+    /// Whether senders choose the path value and switches do no more than hash it: such schemes
+    /// can stand side by side in one network.
+    pub fn is_hashed(self) -> bool {
+        matches!(
+            self,
+            Self::FlowHash | Self::PacketHash | Self::Spray | Self::Reps | Self::Plb(_)
+        )
+    }
+
     /// What senders put into path values.
-    fn path_values(self) -> PathValues {
+    pub fn path_values(self) -> PathValues {
         match self {
             Self::SModK => PathValues::Host,
             Self::R2c2(_) | Self::R3c2(_) => PathValues::Destination,

@@ -123,6 +123,7 @@ pub fn traffic(kind: TrafficKind, pairs: &[(usize, usize)], port: u16) -> Traffi
         port,
         deadline: None,
         priority: 0,
+        routing: None,
         hotspot: None,
     }
 }

@@ -45,6 +45,26 @@ pub fn read(table: &Table<'_>) -> Routing {
     routing
 }
 
+/// Reads the scheme of traffic that has its own, in a network with this one.
+pub fn read_own(traffic: &Table<'_>, network: Routing) -> Option<Routing> {
+    let named = Routing::NAMES.into_iter();
+    let hashed: Vec<_> = named.filter(|(_, scheme)| scheme.is_hashed()).collect();
+    let item = traffic.get("routing")?;
+    let own = traffic.choice("routing", &hashed)?;
+    if network.is_hashed() {
+        return Some(own);
+    }
+    let names: Vec<_> = hashed
+        .iter()
+        .map(|(name, _)| format!("\"{name}\""))
+        .collect();
+    item.complain(
+        "needs switches that hash path values",
+        &format!("set `network.routing` to one of {}", names.join(", ")),
+    );
+    None
+}
+
 /// A number of rounds, up to 31 as in Linux.
 fn rounds(table: &Table<'_>, key: &'static str, least: i64, rounds: &mut u8) {
     if let Some(own) = table.integer(key, least..=31) {

@@ -18,7 +18,9 @@ use sluicegate_config::{
     units::{parse_bytes, parse_rate},
 };
 
-use super::{Checks, TIMES_ADVICE, complain_of, duration, is_name, network::Network, pairs};
+use super::{
+    Checks, TIMES_ADVICE, complain_of, duration, is_name, network::Network, pairs, routing,
+};
 use crate::{
     cdf::Cdf,
     experiment::{Tenant, Traffic, TrafficKind},
@@ -161,6 +163,7 @@ fn read_one(
         port: u16::try_from(port).unwrap_or(u16::MAX),
         deadline,
         priority,
+        routing: routing::read_own(table, network.routing),
         hotspot,
     })
 }

@@ -8,6 +8,7 @@
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
+use sluicegate_fabric::Routing;
 use sluicegate_program::Rank;
 
 /// Everything that one tenant needs to know.
@@ -43,6 +44,10 @@ pub struct Plan {
     /// behind the last.
     #[serde(default)]
     pub priorities: Vec<u8>,
+    /// By the same place, the routing scheme of each role's frames as its place in
+    /// [`Routing::NAMES`]; `None` = the network's.
+    #[serde(default)]
+    pub routings: Vec<Option<u8>>,
 }
 
 impl Plan {
@@ -54,6 +59,13 @@ impl Plan {
     /// Priority of the frames of `roles[role]`, 0..=7.
     pub fn priority(&self, role: usize) -> u8 {
         self.priorities.get(role).copied().unwrap_or(0)
+    }
+
+    /// The scheme that chooses the paths of the frames of `roles[role]`; `None` = the network's.
+    pub fn routing(&self, role: usize) -> Option<Routing> {
+        let place = self.routings.get(role).copied().flatten()?;
+        let named = Routing::NAMES.get(usize::from(place));
+        named.map(|&(_, routing)| routing)
     }
 
     /// When a congestion window sampled now is sampled next; one sample falls on the begin of the

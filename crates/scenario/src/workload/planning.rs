@@ -14,6 +14,7 @@ use crate::experiment::{EcnOffer, Phase, Tenant, Traffic, TrafficKind, Variant};
 use rand::{RngExt, seq::SliceRandom};
 use rand_pcg::Pcg64;
 use sluicegate_config::{Problem, problem::Complaint};
+use sluicegate_fabric::Routing;
 
 /// Largest number of arrivals that one sender of a trace may have; a plan stays below about 100 MB.
 const MAX_ARRIVALS: f64 = 2e6;
@@ -133,6 +134,7 @@ fn empty_plan(variant: &Variant, tenant: &Tenant) -> Plan {
         cwnd_interval_ns: ns(CWND_INTERVAL.min(end / CWND_SAMPLES)),
         roles: Vec::new(),
         priorities: Vec::new(),
+        routings: Vec::new(),
     }
 }
 
@@ -224,6 +226,15 @@ impl Planner<'_> {
     fn give(&mut self, tenant: usize, role: Role) {
         self.plans[tenant].roles.push(role);
         self.plans[tenant].priorities.push(self.traffic.priority);
+        let place = |routing| {
+            Routing::NAMES
+                .iter()
+                .position(|&(_, named)| named == routing)
+        };
+        let routing = self.traffic.routing.and_then(place);
+        self.plans[tenant]
+            .routings
+            .push(routing.map(|place| place as u8));
     }
 
     fn sink(&mut self, flow: &Flow) {

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, ops::Range};
 
 use sluicegate_apps::{Datagram, Io, MessageHeader, SenderState, SocketId};
+use sluicegate_fabric::Routing;
 use sluicegate_scenario::workload::Plan;
 use sluicegate_tcp::Endpoint;
 
@@ -18,6 +19,8 @@ pub struct Sockets<'a, F> {
     pub(super) actor: u32,
     /// Of the frames of its connections.
     pub(super) priority: u8,
+    /// Likewise, if it is not the network's.
+    pub(super) routing: Option<Routing>,
 }
 
 /// The identifier of an end for roles.
@@ -36,6 +39,7 @@ impl<F: PacketFabric> Sockets<'_, F> {
             actor: self.actor,
             key,
             priority: self.priority,
+            path_values: self.routing.map(Routing::path_values),
         }
     }
 

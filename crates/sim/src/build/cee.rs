@@ -2,12 +2,12 @@
 
 use anyhow::{Context, Result};
 use sluicegate_fabric::{
-    Ports,
+    Ports, Routing,
     cee::{Buffer, CONTROL_BYTES, Cee, CeeConfig, Pause, PortSpec},
     graph::{HostId, PortId, PortMap},
     port::PS_PER_S,
 };
-use sluicegate_scenario::experiment::{Action, Link, Node, Variant};
+use sluicegate_scenario::experiment::{Action, Link, Node, Traffic, Variant};
 
 use super::{FabricOf, aqm, ps, stack_port};
 use crate::{
@@ -123,5 +123,7 @@ fn reorders(variant: &Variant) -> bool {
         Action::Impair { change, .. } => change.reorder_rate.is_some_and(|rate| rate > 0.0),
         _ => false,
     });
-    by_event || variant.routing.reorders() || variant.links.iter().any(by_link)
+    let by_traffic = |traffic: &Traffic| traffic.routing.is_some_and(Routing::reorders);
+    let by_scheme = variant.routing.reorders() || variant.traffic.iter().any(by_traffic);
+    by_event || by_scheme || variant.links.iter().any(by_link)
 }

@@ -147,12 +147,18 @@ impl<F: PacketFabric> Net<F> {
         self.routing = State::default();
     }
 
-    /// The path value of an end's packets, where they all have one; `hosts` are its own and its
-    /// peer's.
-    pub(super) fn path_of_end(&self, hosts: [HostId; 2], flow_hash: u32) -> u32 {
-        match self.path_values {
-            PathValues::Host => hosts[0].0,
-            PathValues::Destination => hosts[1].0,
+    fn path_values_of(&self, end: &ConnectionEnd) -> PathValues {
+        end.path_values.unwrap_or(self.path_values)
+    }
+
+    /// The path value of the packets of a new end, where they all have one.
+    pub(super) fn path_of_end(&mut self, end: &ConnectionEnd, flow_hash: u32) -> u32 {
+        let values = self.path_values_of(end);
+        self.own_paths |= values.differ_by_packet();
+        self.noted_paths |= values.follow_arrivals();
+        match values {
+            PathValues::Host => end.host.0,
+            PathValues::Destination => end.addressing.peer_host.0,
             _ => flow_hash,
         }
     }
@@ -160,7 +166,7 @@ impl<F: PacketFabric> Net<F> {
     /// Gives a packet that leaves its stack a path value of its own, if the scheme wants that.
     #[inline(always)]
     pub(super) fn give_path(&mut self, host: HostId, end: EndId, packet: Handle) {
-        if self.path_values.differ_by_packet() {
+        if self.own_paths {
             self.give_own_path(host, end, packet);
         }
     }
@@ -168,8 +174,9 @@ impl<F: PacketFabric> Net<F> {
     #[inline(never)]
     fn give_own_path(&mut self, host: HostId, end: EndId, packet: Handle) {
         let now_ps = self.clock.now_ps;
+        let values = self.path_values_of(&self.sockets.ends[end as usize]);
         let packet = &mut self.fabric.pool_mut()[packet];
-        packet.path = match self.path_values {
+        packet.path = match values {
             PathValues::Random => {
                 packet.path ^ (draw(&mut self.hosts[host.index()].paths) >> 32) as u32
             }
@@ -177,14 +184,15 @@ impl<F: PacketFabric> Net<F> {
             PathValues::Protected(rules) => {
                 self.sockets.ends[end as usize].protected_path(rules, packet, now_ps)
             }
-            _ => packet.header_hash(),
+            PathValues::Header => packet.header_hash(),
+            PathValues::Connection | PathValues::Host | PathValues::Destination => packet.path,
         };
     }
 
     /// A packet has arrived at the host of its receiver.
     #[inline(always)]
     pub(super) fn note_path(&mut self, packet: Handle) {
-        if self.path_values.follow_arrivals() {
+        if self.noted_paths {
             self.note_path_of_arrival(packet);
         }
     }
@@ -198,9 +206,10 @@ impl<F: PacketFabric> Net<F> {
         else {
             return;
         };
-        match self.path_values {
+        match end.path_values.unwrap_or(self.path_values) {
             PathValues::Protected(rules) => end.look(rules, now_ps),
-            _ => end.recycler().arrived(packet.path, header, now_ps),
+            PathValues::Recycled => end.recycler().arrived(packet.path, header, now_ps),
+            _ => {}
         }
     }
 }
@@ -243,7 +252,7 @@ impl ConnectionEnd {
             .get_or_insert_with(|| Box::new(PathsOfEnd::Recycled(new())));
         match &mut **paths {
             PathsOfEnd::Recycled(paths) => paths,
-            PathsOfEnd::Protected(_) => unreachable!("a network has one scheme"),
+            PathsOfEnd::Protected(_) => unreachable!("an end has one scheme"),
         }
     }
 
@@ -265,7 +274,7 @@ impl ConnectionEnd {
         let new = || Box::new(PathsOfEnd::Protected(Plb::new(path, sending)));
         match &mut **self.paths.get_or_insert_with(new) {
             PathsOfEnd::Protected(plb) => plb,
-            PathsOfEnd::Recycled(_) => unreachable!("a network has one scheme"),
+            PathsOfEnd::Recycled(_) => unreachable!("an end has one scheme"),
         }
     }
 

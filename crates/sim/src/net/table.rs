@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
-use sluicegate_fabric::graph::HostId;
+use sluicegate_fabric::{graph::HostId, routing::PathValues};
 use sluicegate_tcp::{Cache, Endpoint, Events};
 
 use super::{ConnectionEnd, EndId, Processes};
@@ -18,6 +18,8 @@ pub struct Owner {
     pub key: u64,
     /// IEEE 802.1Q priority of its frames, 0..=7.
     pub priority: u8,
+    /// What its frames have as path values, if it is not what the network's scheme says.
+    pub path_values: Option<PathValues>,
 }
 
 /// (own tenant, own port, peer's tenant, peer's port).
@@ -86,12 +88,14 @@ impl Sockets {
             actor,
             key,
             priority,
+            path_values,
             ..
         } = self.ends[end as usize];
         Owner {
             actor,
             key,
             priority,
+            path_values,
         }
     }
 

@@ -29,6 +29,7 @@ fn owner(actor: u32, key: u64) -> Owner {
         actor,
         key,
         priority: 0,
+        path_values: None,
     }
 }
 

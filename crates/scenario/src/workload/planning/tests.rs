@@ -36,6 +36,7 @@ fn variant(tenants: usize, kind: TrafficKind, pairs: &[(usize, usize)]) -> Varia
         port: 5000,
         deadline: None,
         priority: 0,
+        routing: None,
         hotspot: None,
     };
     Variant {
