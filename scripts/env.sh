@@ -85,6 +85,14 @@ die() {
 # accept, a line each.
 not_accepted() { sed -n '/^check failed: /,$ { s/^check failed: //; s/^  //; p }' "$1"; }
 
+# disturbed OUTPUT: whether a run with --check has measured that something else had the machine: its
+# CPUs were busy, or packets were lost between namespaces (counters that end in _dropped). What
+# TCP's counters show without a cause is no such measurement. `disturbed` of
+# crates/lab/examples/foreign decides the same.
+disturbed() {
+	grep -qE ': the CPU was the bottleneck even at |: [a-z]+_dropped = ' "$1"
+}
+
 sg_find_cargo || true
 sg_find_clang || true
 # The clang that builds BPF objects is the one that was checked here.

@@ -216,20 +216,13 @@ finish() {
 	exit
 }
 
-# disturbed OUTPUT: whether a run with --check has measured that something else had the machine: its
-# CPUs were busy, or packets were lost between namespaces (counters that end in _dropped). What
-# TCP's counters show without a cause is no such measurement. `disturbed` of
-# crates/lab/examples/foreign decides the same.
-disturbed() {
-	grep -qE ': the CPU was the bottleneck even at |: [a-z]+_dropped = ' "$1"
-}
-
 # invariant_broken OUTPUT: whether something has happened that no lack of CPU time explains:
 #
 #   - TCP has repeated or reordered what nothing explains;
 #   - a figure is not exactly what it must be (`==`), as with a compliant sender that is policed;
 #   - a counter of enforcement or of drops has counted what must not happen (`<= 0`, `< 1`), or has
-#     not counted once what must (`>= 1`, `> 0`).
+#     not counted once what must (`>= 1`, `> 0`);
+#   - a host has not noticed that its feedback is lost or bleached, whatever the bound.
 #
 # Any other bound of a counter depends on how much a run got done: fewer packets are policed in one
 # that waited for the CPU.
@@ -237,7 +230,7 @@ invariant_broken() {
 	local claim='[^ ]+: .* \(.* against .*\)$'
 	grep -qE ": tcp_[a-z_]+ = .* where the experiment is not about it$" "$1" ||
 		grep -E "$claim" "$1" |
-		grep -qE ' == |(\.enforcement\.|\.drops).* (<= 0|< 1|>= 1|> 0) \('
+		grep -qE ' == |(\.enforcement\.|\.drops).* (<= 0|< 1|>= 1|> 0) \(|\.feedback_(mismatch|stopped)'
 }
 
 # measured NAME COMMAND…: a run with --check in the lab. A check that fails (exit code 3) has

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sluicegate_scenario::results::{
-    Conditions, FctQuantiles, ProgramResult, PublishedResult, Results, VariantResult,
+    Conditions, FctQuantiles, ProgramResult, PublishedResult, Results, VariantResult, Verdict,
 };
 
 use crate::{
@@ -271,6 +271,9 @@ pub fn ours(line: &PublishedResult) -> Option<String> {
 /// would as their mean is.
 pub fn verdict(line: &PublishedResult) -> Option<String> {
     let words = line.verdict?.words();
+    if line.verdict == Some(Verdict::Undecided) {
+        return Some(words.to_owned());
+    }
     let seeds = &line.by_seed;
     let same = seeds.iter().filter(|seed| **seed == line.verdict).count();
     Some(match same == seeds.len() {

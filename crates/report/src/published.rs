@@ -11,11 +11,12 @@ use sluicegate_scenario::{
 use crate::{comparison, markdown::rows, units};
 
 /// Verdicts in the order of the summary.
-const VERDICTS: [Verdict; 4] = [
+const VERDICTS: [Verdict; 5] = [
     Verdict::Agrees,
     Verdict::Fitted,
     Verdict::OrderingOnly,
     Verdict::Differs,
+    Verdict::Undecided,
 ];
 
 /// What one scenario gives on the page: of its runs with several seeds together, or of its sweep.
@@ -89,8 +90,10 @@ pub fn published(scenarios: &[Published<'_>]) -> String {
          - *fitted*: within {percent}, but what the cause names was chosen after this figure.\n\
          - *ordering only*: not within {percent}, but in the order of the other published figures of its kind.\n\
          - *differs*: neither.\n\
-         - Of several seeds the mean is judged, and stands with half of its 95% interval. *agrees (2 of 3\n  \
-         seeds)*: one seed by itself would be judged differently.\n\n"
+         - *undecided*: the 95% interval of the seeds' mean lies within {percent} in part only.\n\
+         - Of several seeds the mean is judged, and stands with half of its interval. *agrees (2 of 3\n  \
+         seeds)*: one seed by itself would be judged differently. A figure without an interval is the\n  \
+         same with each seed.\n\n"
     );
     let count = |verdict| {
         claims
@@ -105,7 +108,8 @@ pub fn published(scenarios: &[Published<'_>]) -> String {
         let _ = writeln!(text, "- not measured: {}", count(None));
     }
     let changes = |(_, line): &&(&str, &PublishedResult)| {
-        line.by_seed.iter().any(|seed| *seed != line.verdict)
+        let first = line.by_seed.first();
+        line.by_seed.iter().any(|seed| Some(seed) != first)
     };
     if claims.iter().any(|(_, line)| !line.by_seed.is_empty()) {
         let changing = claims.iter().filter(changes).count();
@@ -124,7 +128,9 @@ pub fn published(scenarios: &[Published<'_>]) -> String {
 fn claim(scenario: &str, line: &PublishedResult) -> Vec<String> {
     let cause = match (&line.cause, line.verdict) {
         (Some(cause), _) => cause.clone(),
-        (None, Some(Verdict::OrderingOnly | Verdict::Differs)) => "unknown".to_owned(),
+        (None, Some(Verdict::OrderingOnly | Verdict::Differs | Verdict::Undecided)) => {
+            "unknown".to_owned()
+        }
         (None, _) => String::new(),
     };
     vec![

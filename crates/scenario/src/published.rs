@@ -154,7 +154,6 @@ impl<F> Publication<F> {
             by_seed: Vec::new(),
             cause: match verdict {
                 Some(Verdict::Fitted) => self.fitted.clone(),
-                Some(Verdict::Agrees) => None,
                 _ => self.cause.clone(),
             },
         }
@@ -224,10 +223,18 @@ pub(crate) fn evaluate_runs<F>(
         [_] => Vec::new(),
         several => several.iter().map(|run| judge(all, run)).collect(),
     };
-    let result = |(at, line): (usize, &&Publication<F>)| PublishedResult {
-        interval: Side::of(&of_line(at)).map(|side| side.bounds()),
-        by_seed: of_runs.iter().map(|verdicts| verdicts[at]).collect(),
-        ..line.result(means[at], verdicts[at])
+    let result = |(at, line): (usize, &&Publication<F>)| {
+        let interval = Side::of(&of_line(at)).map(|side| side.bounds());
+        let decides = interval.is_none_or(|interval| decides(interval, line.published));
+        let verdict = match decides {
+            true => verdicts[at],
+            false => Some(Verdict::Undecided),
+        };
+        PublishedResult {
+            interval,
+            by_seed: of_runs.iter().map(|verdicts| verdicts[at]).collect(),
+            ..line.result(means[at], verdict)
+        }
     };
     all.iter().enumerate().map(result).collect()
 }
@@ -307,6 +314,14 @@ fn verdict<F>(
     }
 }
 
+/// Whether an interval of ours lies within the tolerance, or outside of it, as a whole.
+fn decides([low, high]: [f64; 2], published: f64) -> bool {
+    match (is_near(low, published), is_near(high, published)) {
+        (false, false) => (low < published) == (high < published),
+        (low, high) => low && high,
+    }
+}
+
 /// Whether two values agree, the second being the published one.
 fn is_near(ours: f64, published: f64) -> bool {
     (ours - published).abs() <= TOLERANCE * published.abs()
@@ -330,6 +345,21 @@ mod tests {
             ..VariantResult::default()
         };
         medians.iter().map(variant).collect()
+    }
+
+    #[test]
+    fn an_interval_decides_that_lies_within_the_tolerance_or_outside_as_a_whole() {
+        for (interval, does) in [
+            ([81.0, 119.0], true),
+            ([100.0, 100.0], true),
+            ([10.0, 79.0], true),
+            ([121.0, 500.0], true),
+            ([79.0, 81.0], false),
+            ([119.0, 121.0], false),
+            ([10.0, 500.0], false),
+        ] {
+            assert_eq!(decides(interval, 100.0), does, "{interval:?}");
+        }
     }
 
     /// The verdicts on these lines, with medians of the variants a, b and c.
@@ -440,7 +470,7 @@ mod tests {
 
     #[test]
     fn several_seeds_are_judged_by_their_mean_and_each_by_itself() {
-        use Verdict::{Agrees, OrderingOnly};
+        use Verdict::{Agrees, OrderingOnly, Undecided};
         let mut near = Publication::parse("near", THREE[0]).unwrap();
         near.cause = Some("the hosts".to_owned());
         let lines = [near, Publication::parse("far", THREE[1]).unwrap()];
@@ -449,7 +479,7 @@ mod tests {
         let runs: Vec<&[PublishedResult]> = runs.iter().map(Vec::as_slice).collect();
         let together = over_seeds(&runs).unwrap();
         assert_eq!(together[0].ours, Some(130.0));
-        assert_eq!(together[0].verdict, Some(OrderingOnly));
+        assert_eq!(together[0].verdict, Some(Undecided));
         assert_eq!(together[0].cause.as_deref(), Some("the hosts"));
         let by_seed = [Agrees, Agrees, OrderingOnly].map(Some);
         assert_eq!(together[0].by_seed, by_seed);

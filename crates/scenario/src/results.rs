@@ -413,6 +413,8 @@ pub enum Verdict {
     OrderingOnly,
     /// Neither.
     Differs,
+    /// The interval of several seeds lies within 20 % in part only.
+    Undecided,
 }
 
 impl Verdict {
@@ -423,6 +425,7 @@ impl Verdict {
             Self::Fitted => "fitted",
             Self::OrderingOnly => "ordering only",
             Self::Differs => "differs",
+            Self::Undecided => "undecided",
         }
     }
 }

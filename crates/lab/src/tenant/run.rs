@@ -187,13 +187,31 @@ fn sleep_until(clock: Clock, at_ns: u64) {
     thread::sleep(Duration::from_nanos(wait));
 }
 
+/// Adds the report of one of a tenant's threads. Every field is named, so that none is forgotten.
 fn merge(report: &mut Report, part: Report) {
-    report.errors.extend(part.errors);
-    report.senders.extend(part.senders);
-    report.receivers.extend(part.receivers);
-    report.rtts.extend(part.rtts);
-    report.wakes_us.extend(part.wakes_us);
-    report.completions.extend(part.completions);
-    report.datagrams_sent.extend(part.datagrams_sent);
-    report.datagrams_received.extend(part.datagrams_received);
+    let Report {
+        tenant: _,
+        kernel: _,
+        errors,
+        senders,
+        receivers,
+        rtts,
+        wakes_us,
+        completions,
+        ranks,
+        datagrams_sent,
+        datagrams_received,
+        netstat: _,
+        cpu_us: _,
+        clock_offset_ns: _,
+    } = part;
+    report.errors.extend(errors);
+    report.senders.extend(senders);
+    report.receivers.extend(receivers);
+    report.rtts.extend(rtts);
+    report.wakes_us.extend(wakes_us);
+    report.completions.extend(completions);
+    report.ranks.extend(ranks);
+    report.datagrams_sent.extend(datagrams_sent);
+    report.datagrams_received.extend(datagrams_received);
 }
