@@ -18,6 +18,8 @@
 //!   queries and messages on plain Ethernet.
 //! - **scale-N**: XGFT(3) of N servers like the permutation, 1 MB per flow: what a hop costs as
 //!   networks grow.
+//! - **permutation-8192**: XGFT(3; 32,16,16; 1,32,16), 8 MB per flow at 400 Gb/s; K, buffers and links
+//!   are those of the others. It takes minutes, and runs by its name only.
 //!
 //! `make bench-sim CASES='incast permutation'` runs some only.
 
@@ -120,6 +122,7 @@ fn run(name: &str) -> Result<()> {
         "scale-64" => (tree([4, 4, 4], [1, 4, 4])?, 4_000_000, 1),
         "scale-1024" => (tree([16, 8, 8], [1, 16, 8])?, 1_000_000, 1),
         "scale-4096" => (tree([16, 16, 16], [1, 16, 16])?, 1_000_000, 1),
+        "permutation-8192" => (tree([32, 16, 16], [1, 32, 16])?, 8_000_000, 1),
         "scale-100000" => (tree([50, 50, 40], [1, 50, 50])?, 50_000, 1),
         "scale-10648" => (tree([22, 22, 22], [1, 22, 22])?, 1_000_000, 1),
         other => bail!("no case {other}; there are {}", CASES.join(", ")),
@@ -256,12 +259,12 @@ fn stack() -> Config {
     stack
 }
 
-fn ports(graph: &Graph) -> Result<Ports<sluicegate_sim::packet::Packet>> {
+fn ports(graph: &Graph, rate_bps: u64) -> Result<Ports<sluicegate_sim::packet::Packet>> {
     let switch = PortConfig {
-        rate_bps: RATE_BPS,
+        rate_bps,
         delay_ps: LINK_DELAY_PS,
         limit_bytes: BUFFER_PACKETS * u64::from(PACKET_BYTES),
-        aqm: switch_aqm()?,
+        aqm: switch_aqm(rate_bps)?,
         jitter_ps: 0,
         jitter_mean_ps: 0,
         burst_ps: 0,
@@ -286,15 +289,32 @@ fn ports(graph: &Graph) -> Result<Ports<sluicegate_sim::packet::Packet>> {
     Ok(ports)
 }
 
-/// A fabric of the benchmark: [`cee`] or plain Ethernet. Without `waits`, adapters are unlimited:
-/// senders neither wait for room nor take turns.
+/// What networks of one graph differ in.
+#[derive(Clone, Copy)]
+struct Setup {
+    /// Of every link, bit/s.
+    rate_bps: u64,
+    /// Senders wait for room in their adapters and take turns; else adapters are unlimited.
+    waits: bool,
+}
+
+impl Setup {
+    fn new(waits: bool) -> Self {
+        Self {
+            rate_bps: RATE_BPS,
+            waits,
+        }
+    }
+}
+
+/// A fabric of the benchmark: [`cee`] or plain Ethernet.
 trait Benched: PacketFabric {
-    fn of(graph: &Graph, waits: bool) -> Result<Self>;
+    fn of(graph: &Graph, setup: Setup) -> Result<Self>;
 }
 
 impl Benched for Plain {
-    fn of(graph: &Graph, _waits: bool) -> Result<Self> {
-        Ok(Self::new(ports(graph)?))
+    fn of(graph: &Graph, setup: Setup) -> Result<Self> {
+        Ok(Self::new(ports(graph, setup.rate_bps)?))
     }
 }
 
@@ -316,7 +336,7 @@ fn engine<F: Benched>(
     bytes: u64,
     threads: usize,
     done: &Arc<Done>,
-    waits: bool,
+    setup: Setup,
 ) -> Result<Engine<Machine, F>> {
     let layout = Arc::new(layout(graph, threads));
     let mut plans_by_part: Vec<Vec<(u32, u8, Machine)>> = Vec::new();
@@ -340,7 +360,7 @@ fn engine<F: Benched>(
     let machine = |host| {
         let adapter = graph.adapter(HostId(host)).expect("a link");
         let ports = [adapter, layout.ports.local(HostId(host))];
-        let config = match waits {
+        let config = match setup.waits {
             true => switch::Config::turns(),
             false => switch::Config::straight(),
         };
@@ -348,7 +368,7 @@ fn engine<F: Benched>(
     };
     let part = |(part, actors)| {
         let machines = (0..graph.hosts()).map(machine).collect();
-        let fabric = F::of(graph, waits)?;
+        let fabric = F::of(graph, setup)?;
         Ok(Part {
             net: Net::part(Arc::clone(&layout), part, fabric, machines, 1),
             actors: Actors::of(&plan(), actors),
@@ -392,36 +412,36 @@ fn cee(waits: bool) -> CeeConfig {
 }
 
 impl Benched for Converged {
-    fn of(graph: &Graph, waits: bool) -> Result<Self> {
+    fn of(graph: &Graph, setup: Setup) -> Result<Self> {
         let hosts = graph.hosts();
         let mut specs = Vec::new();
         for port in graph.ports() {
             specs.push(PortSpec {
                 near: graph.node(graph.near(port)),
                 far: graph.node(graph.far(port)),
-                rate_bps: RATE_BPS,
+                rate_bps: setup.rate_bps,
                 propagation_ps: LINK_DELAY_PS - 500_000,
                 processing_ps: 500_000,
                 aqm: match graph.node(graph.near(port)) {
-                    Node::Switch(_) => switch_aqm()?,
+                    Node::Switch(_) => switch_aqm(setup.rate_bps)?,
                     Node::Host(_) => AqmParams::default(),
                 },
                 frame_bytes: PACKET_BYTES,
             });
         }
         let switches = graph.switches() as usize;
-        let cee = Cee::new(cee(waits), specs, hosts as usize, switches, 1);
-        Ok(Self::new(cee, ports(graph)?, graph.port_map()).with_lanes(8))
+        let cee = Cee::new(cee(setup.waits), specs, hosts as usize, switches, 1);
+        Ok(Self::new(cee, ports(graph, setup.rate_bps)?, graph.port_map()).with_lanes(8))
     }
 }
 
 /// K of a switch.
-fn switch_aqm() -> Result<AqmParams> {
+fn switch_aqm(rate_bps: u64) -> Result<AqmParams> {
     let aqm = Aqm::Threshold {
         k_bytes: THRESHOLD_PACKETS * PACKET_BYTES,
         drop_not_ect: false,
     };
-    AqmParams::new(aqm, RATE_BPS, PACKET_BYTES).map_err(anyhow::Error::msg)
+    AqmParams::new(aqm, rate_bps, PACKET_BYTES).map_err(anyhow::Error::msg)
 }
 
 /// A network and how long it has taken so far.
@@ -445,7 +465,7 @@ impl<F: Benched> Timed<Machine, F> {
         waits: bool,
     ) -> Result<Self> {
         let done = Arc::new(Done::default());
-        let engine = engine(graph, pairs, bytes, threads, &done, waits)?;
+        let engine = engine(graph, pairs, bytes, threads, &done, Setup::new(waits))?;
         Ok(Self::of(engine, done))
     }
 
@@ -626,7 +646,14 @@ fn measure(
     threads: usize,
 ) -> Result<()> {
     let done = Arc::new(Done::default());
-    let mut engine = engine::<Plain>(graph, pairs, bytes, threads, &done, false)?;
+    let setup = Setup {
+        rate_bps: match name {
+            "permutation-8192" => 400_000_000_000,
+            _ => RATE_BPS,
+        },
+        waits: false,
+    };
+    let mut engine = engine::<Plain>(graph, pairs, bytes, threads, &done, setup)?;
     let start = Instant::now();
     engine.begin();
     engine.run_until(END_PS, &mut |_, _| Ok(()))?;
@@ -640,7 +667,7 @@ fn measure(
     );
     let hops = engine.hops() as f64;
     println!(
-        "{name}: {:.1} M packet-hops/s, {:.0} ns/hop, {} MB",
+        "{name}: {:.1} M packet-hops/s, {:.0} ns/hop, {} MB, {seconds:.0} s",
         hops / seconds / 1e6,
         seconds * 1e9 / hops,
         resident_mb()?
