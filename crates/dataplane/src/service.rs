@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     path::Path,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use anyhow::Context;
@@ -11,8 +11,9 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
 
 use crate::{
-    config::{Config, Kind, PORTS_MAX, PortConfig},
+    config::{Config, Kind, PortConfig},
     engine::Engine,
+    ledger::Ledger,
     port::Port,
     tap::Tap,
     vhost::{Offer, device::Device, session::Session},
@@ -39,6 +40,7 @@ pub struct Service {
 }
 
 struct State {
+    ledger: Arc<Ledger>,
     config: Config,
     numbers: HashMap<String, u16>,
 }
@@ -49,9 +51,12 @@ impl Service {
     /// # Errors
     /// A port's socket or interface cannot be had: all others are given back.
     pub fn start(config: Config) -> anyhow::Result<Self> {
-        let engine = Engine::new(config.choice, secret()?);
+        let ledger = Ledger::open(&config.state)?;
+        let mut engine = Engine::new(config.choice, secret()?);
+        engine.keep(Arc::clone(&ledger));
         let running = Worker::start(engine, config.pace)?;
         let mut state = State {
+            ledger,
             config: Config {
                 ports: Vec::new(),
                 ..config.clone()
@@ -64,6 +69,12 @@ impl Service {
                 return Err(error);
             }
         }
+        // Nothing was sent before all ports and their addresses were there.
+        let begin = |worker: &mut Worker| {
+            worker.engine.remember();
+            worker.rests = false;
+        };
+        running.handle.call(begin).map_err(failed)?;
         state.config = config;
         Ok(Self {
             running,
@@ -83,8 +94,13 @@ impl Service {
     pub fn reload(&self, config: Config) -> anyhow::Result<Reload> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut reload = Reload {
-            needs_restart: (config.choice, config.pace, &config.socket)
-                != (state.config.choice, state.config.pace, &state.config.socket),
+            needs_restart: (config.choice, config.pace, &config.socket, &config.state)
+                != (
+                    state.config.choice,
+                    state.config.pace,
+                    &state.config.socket,
+                    &state.config.state,
+                ),
             ..Reload::default()
         };
         let before = state.config.ports.clone();
@@ -118,7 +134,7 @@ impl Service {
         self.running.has_ended()
     }
 
-    /// Ends the switch. Frames that wait are lost with their senders' rings left as they are.
+    /// Ends the switch. Frames that wait stay in the rings of their senders for a successor.
     pub fn end(&self) {
         self.running.end();
     }
@@ -130,10 +146,12 @@ fn failed(reason: String) -> anyhow::Error {
 
 impl State {
     fn add(&mut self, handle: &Handle, config: &PortConfig) -> anyhow::Result<()> {
-        let free = (0..PORTS_MAX as u16).find(|number| !self.numbers.values().any(|n| n == number));
-        let number = free.context("the switch has no further port")?;
+        let number = self.choose_number(&config.name)?;
         let port = match &config.kind {
-            Kind::VhostUser(..) => Port::Vhost(Box::<Device>::default()),
+            Kind::VhostUser(..) => {
+                let record = self.ledger.record(number);
+                Port::Vhost(Box::new(Device::new(Some(record))))
+            }
             Kind::Tap(name) => Port::Tap(Box::new(Tap::open(name)?)),
         };
         let (name, member, filter) = (
@@ -171,6 +189,16 @@ impl State {
         Ok(())
     }
 
+    /// A port of the same name has the number that it had in a predecessor.
+    fn choose_number(&self, name: &str) -> anyhow::Result<u16> {
+        let is_taken = |number| self.numbers.values().any(|&taken| taken == number);
+        let before = self.ledger.find(name);
+        let number = before.or_else(|| self.ledger.free(is_taken));
+        let number = number.context("the switch has no further port")?;
+        self.ledger.claim(number, name)?;
+        Ok(number)
+    }
+
     fn change(&mut self, handle: &Handle, config: &PortConfig) -> anyhow::Result<()> {
         let number = self.number(&config.name)?;
         let (member, filter) = (config.member.clone(), config.filter.clone());
@@ -197,6 +225,7 @@ impl State {
             })
             .map_err(failed)?;
         self.numbers.remove(name);
+        self.ledger.forget(number);
         self.config.ports.retain(|port| port.name != name);
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::{
         mpsc::sync_channel,
     },
     thread::{self, JoinHandle},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
@@ -45,6 +45,9 @@ const HOUSEKEEPING_NS: u64 = 100_000_000;
 
 /// Polls between two looks at the clock.
 const POLLS_PER_LOOK: u32 = 16;
+
+/// Between two looks for orders of a worker that rests.
+const REST: Duration = Duration::from_micros(50);
 
 /// In the data of an event: an order, and not a port.
 const ORDER: u64 = u64::MAX;
@@ -158,6 +161,8 @@ pub struct Worker {
     pub sessions: HashMap<u16, Session>,
     /// What it has done with its time.
     pub effort: Effort,
+    /// It obeys orders and touches no ring.
+    pub rests: bool,
     pace: Pace,
     orders: Arc<Orders>,
     epoll: OwnedFd,
@@ -168,7 +173,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts a thread for a switch.
+    /// Starts a thread for a switch. It rests until its ports are complete.
     ///
     /// # Errors
     /// The kernel gives no thread, eventfd or epoll.
@@ -184,6 +189,7 @@ impl Worker {
             engine,
             sessions: HashMap::new(),
             effort: Effort::default(),
+            rests: true,
             pace,
             orders,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).context("no epoll")?,
@@ -216,6 +222,10 @@ impl Worker {
         while !self.ends {
             if self.orders.waiting.load(Ordering::Acquire) {
                 self.obey();
+            }
+            if self.rests {
+                thread::sleep(REST);
+                continue;
             }
             // A look at the clock takes as long as a frame.
             if polls % POLLS_PER_LOOK == 0 {

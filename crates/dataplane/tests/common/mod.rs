@@ -72,7 +72,8 @@ impl Bench {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("sg-switch-{}-{number}", process::id()));
         std::fs::create_dir_all(&directory).expect("a directory");
-        let mut text = format!("[switch]\n{switch}\n");
+        let socket = directory.join("switch.sock");
+        let mut text = format!("[switch]\nsocket = \"{}\"\n{switch}\n", socket.display());
         for (name, keys) in ports {
             let socket = directory.join(format!("{name}.sock"));
             let socket = socket.display();
@@ -173,18 +174,7 @@ impl Guest {
         ftruncate(&file, BYTES).expect("its length");
         let region = Region::map(GUEST, USER, BYTES, file.try_clone().expect("a copy"), 0);
         let memory = Memory::new(vec![Arc::new(region.expect("a region"))]).expect("a memory");
-        frontend.set_owner().expect("owner");
-        let offered = frontend.get_features().expect("features");
-        let features = features & offered;
-        if features & feature::PROTOCOL != 0 {
-            let protocol = frontend.get_protocol_features().expect("protocol");
-            let wanted = VhostUserProtocolFeatures::REPLY_ACK
-                | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
-            frontend
-                .set_protocol_features(protocol & wanted)
-                .expect("protocol");
-        }
-        frontend.set_features(features).expect("features");
+        let features = Self::negotiate(&mut frontend, features);
         frontend
             .set_mem_table(&[Self::region(&file)])
             .expect("memory");
@@ -197,11 +187,44 @@ impl Guest {
             frontend,
             header: if merges { HEADER } else { 10 },
         };
-        guest.start(features);
+        guest.start(features, [0, 0]);
         for slot in 0..SIZE {
             guest.give(slot);
         }
         guest
+    }
+
+    /// Connects again, as QEMU does when it has lost the switch: from the entries that are used.
+    pub fn reconnect(&mut self, path: &std::path::Path, features: u64) {
+        let mut frontend = None;
+        until("a connection", || {
+            frontend = Frontend::connect(path, 2).ok();
+            frontend.is_some()
+        });
+        self.frontend = frontend.expect("a connection");
+        let [receive, transmit] =
+            [&self.receive, &self.transmit].map(|ring| ring.used_index.load());
+        let features = Self::negotiate(&mut self.frontend, features);
+        self.frontend
+            .set_mem_table(&[Self::region(&self.file)])
+            .expect("memory");
+        self.start(features, [receive, transmit]);
+    }
+
+    fn negotiate(frontend: &mut Frontend, features: u64) -> u64 {
+        frontend.set_owner().expect("owner");
+        let offered = frontend.get_features().expect("features");
+        let features = features & offered;
+        if features & feature::PROTOCOL != 0 {
+            let protocol = frontend.get_protocol_features().expect("protocol");
+            let wanted = VhostUserProtocolFeatures::REPLY_ACK
+                | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
+            frontend
+                .set_protocol_features(protocol & wanted)
+                .expect("protocol");
+        }
+        frontend.set_features(features).expect("features");
+        features
     }
 
     /// The region of this memory, for its frontend.
@@ -234,8 +257,8 @@ impl Guest {
         }
     }
 
-    fn start(&mut self, features: u64) {
-        for ring in [&self.receive, &self.transmit] {
+    fn start(&mut self, features: u64, bases: [u16; 2]) {
+        for (ring, base_index) in [&self.receive, &self.transmit].into_iter().zip(bases) {
             let (index, base) = (ring.index, USER + ring.base);
             let frontend = &mut self.frontend;
             frontend.set_vring_num(index, SIZE).expect("num");
@@ -249,9 +272,7 @@ impl Guest {
                 log_addr: None,
             };
             frontend.set_vring_addr(index, &config).expect("addr");
-            frontend
-                .set_vring_base(index, ring.next_available)
-                .expect("base");
+            frontend.set_vring_base(index, base_index).expect("base");
             frontend.set_vring_call(index, &ring.call).expect("call");
             frontend.set_vring_kick(index, &ring.kick).expect("kick");
             if features & feature::PROTOCOL != 0 {
