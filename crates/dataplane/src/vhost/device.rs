@@ -178,9 +178,15 @@ impl Device {
         }
     }
 
-    /// Its guest has gone.
+    /// Its guest has broken the rules.
     pub fn reset(&mut self) {
         (0..self.queues.len()).for_each(|index| drop(self.end(index)));
+        self.leave();
+    }
+
+    /// Its guest has gone. If it comes back without having stopped its rings, they go on where they
+    /// were left.
+    fn leave(&mut self) {
         let record = self.record.take();
         *self = Self {
             record,
@@ -276,7 +282,7 @@ impl Device {
                     queue.call = call;
                 }
             }
-            Change::Gone => self.reset(),
+            Change::Gone => self.leave(),
         }
         self.update_pairs();
         Ok(base)
