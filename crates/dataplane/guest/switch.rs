@@ -10,10 +10,19 @@ fn main() -> anyhow::Result<()> {
     let file = PathBuf::from(std::env::args_os().nth(1).context("a file")?);
     let config = Config::read(&file)?;
     let socket = config.socket.clone();
-    let service = Arc::new(Service::start(config)?);
-    control::serve(&socket, file, Arc::clone(&service))?;
-    while !service.has_ended() {
-        thread::sleep(Duration::from_millis(10));
+    let service = if std::env::args().nth(2).is_some() {
+        let (service, listener, outage_ns) = Service::take_over(config)?;
+        println!("{outage_ns}");
+        let service = Arc::new(service);
+        control::go_on(listener, file, Arc::clone(&service))?;
+        service
+    } else {
+        let service = Arc::new(Service::start(config)?);
+        control::serve(&socket, file, Arc::clone(&service))?;
+        service
+    };
+    while !service.has_ended() && !service.is_replaced() {
+        thread::sleep(Duration::from_millis(1));
     }
     Ok(())
 }

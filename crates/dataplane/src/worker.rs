@@ -5,7 +5,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::net::UnixListener},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -27,8 +27,9 @@ use rustix::{
 
 use crate::{
     engine::Engine,
+    handover,
     port::Port,
-    vhost::{Change, session::Session},
+    vhost::{Change, link::Connection, session::Session},
 };
 
 /// How the thread waits.
@@ -306,6 +307,29 @@ impl Worker {
         if woken {
             self.worked_ns = self.now_ns();
         }
+    }
+
+    /// Its ports for a successor, with the connections of their frontends.
+    pub fn bays(
+        &self,
+        mut connection: impl FnMut(u16) -> Option<Connection>,
+    ) -> anyhow::Result<Vec<handover::Bay>> {
+        let bays = self.engine.bays().map(|(number, bay)| {
+            let listener = self.sessions.get(&number).and_then(Session::listener);
+            let tap = match &bay.port {
+                Port::Tap(tap) => Some(tap.descriptor().try_clone_to_owned()?.into()),
+                Port::Vhost(_) => None,
+            };
+            Ok(handover::Bay {
+                name: bay.name.clone(),
+                counters: bay.counters,
+                closed: bay.closed.clone(),
+                listener: listener.map(UnixListener::try_clone).transpose()?,
+                connection: connection(number),
+                tap,
+            })
+        });
+        bays.collect()
     }
 
     /// Watches the descriptors of all ports as they are now.

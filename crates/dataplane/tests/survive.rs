@@ -4,6 +4,8 @@ mod common;
 
 use std::{
     env, fs,
+    io::{BufRead, BufReader},
+    mem,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -43,7 +45,19 @@ impl Process {
     fn run(directory: &Path, arguments: &[&str]) -> Child {
         let mut command = Command::new(env!("CARGO_BIN_EXE_test-switch"));
         let command = command.arg(directory.join("switch.toml")).args(arguments);
-        command.stdin(Stdio::null()).spawn().expect("a switch")
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.spawn().expect("a switch")
+    }
+
+    /// Another process takes over; for how long no frame moved, ns.
+    fn replace(&mut self) -> u64 {
+        let mut next = Self::run(&self.directory, &["--take-over"]);
+        let mut line = String::new();
+        let output = next.stdout.as_mut().expect("piped");
+        BufReader::new(output).read_line(&mut line).expect("a line");
+        let mut old = mem::replace(&mut self.child, next);
+        assert!(old.wait().expect("it ends").success());
+        line.trim().parse().expect("it took over")
     }
 
     fn socket(&self, name: &str) -> PathBuf {
@@ -187,6 +201,32 @@ fn flow(process: &mut Process, frames: u64, mut disturb: impl FnMut(&mut Process
 fn frames() -> u64 {
     let wanted = env::var("SG_FRAMES").ok();
     wanted.map_or(1_000_000, |text| text.parse().expect("a number of frames"))
+}
+
+#[test]
+fn switches_that_replace_each_other_lose_and_double_nothing() {
+    let mut process = Process::start("replaced", &[("a", ""), ("b", ""), ("sink", "")]);
+    let mut outages_ns = Vec::new();
+    flow(&mut process, frames() / 2, |process, shared| {
+        let before = shared.received.load(Ordering::Acquire);
+        until("progress", || {
+            shared.received.load(Ordering::Acquire) > before + 1000
+                || shared.ends.load(Ordering::Acquire)
+        });
+        if !shared.ends.load(Ordering::Acquire) {
+            outages_ns.push(process.replace());
+        }
+    });
+    assert!(outages_ns.len() >= 5, "replaced {} times", outages_ns.len());
+    assert_eq!(process.dropped(), 0);
+    outages_ns.sort_unstable();
+    let ms = |ns: u64| ns as f64 / 1e6;
+    println!(
+        "{} replacements: no frame moved for {:.1} ms in the median and {:.1} ms at most",
+        outages_ns.len(),
+        ms(outages_ns[outages_ns.len() / 2]),
+        ms(outages_ns[outages_ns.len() - 1]),
+    );
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use super::Engine;
-use crate::{count::Drop, ledger::Ledger, port::Port};
+use super::{Engine, side};
+use crate::{
+    count::Drop, frame::FrameId, handover::Copy, ledger::Ledger, memory::Memory, port::Port,
+};
 
 /// A guest that was there when a predecessor ended has so long to come back, ns; frames wait for it
 /// meanwhile.
@@ -109,5 +111,59 @@ impl Engine {
                 self.note_pairs(number, true);
             }
         }
+    }
+
+    /// Whether a frame is in its sender's ring, where a successor finds it.
+    fn is_in_ring(&self, id: FrameId) -> bool {
+        let frame = self.frames.get(id);
+        let bay = self.bays.get(usize::from(frame.from));
+        let is_vhost = matches!(bay, Some(Some(bay)) if matches!(bay.port, Port::Vhost(_)));
+        match frame.parent {
+            Some(parent) => self.is_in_ring(parent),
+            None => is_vhost && frame.token.is_some(),
+        }
+    }
+
+    /// Copies of the frames that a successor finds in no ring, in the order in which they wait.
+    pub fn copies(&self) -> Vec<(Copy, Vec<u8>)> {
+        let mut copies = Vec::new();
+        for (exit, _) in self.bays() {
+            for &id in self.switch.waiting_packets(side(exit)) {
+                if self.is_in_ring(id) {
+                    continue;
+                }
+                let frame = self.frames.get(id);
+                let copy = Copy {
+                    from: frame.from,
+                    pair: frame.pair,
+                    exit,
+                    vlan: frame.vlan,
+                    work: frame.work,
+                    is_flooded: frame.flooded.is_some(),
+                    bytes: frame.bytes,
+                };
+                copies.push((copy, frame.whole(&self.memories[usize::from(frame.from)])));
+            }
+        }
+        copies
+    }
+
+    /// Takes a frame that a predecessor had.
+    pub fn take_copy(&mut self, copy: &Copy, bytes: &[u8]) {
+        let most = self.memories.len().max(usize::from(copy.from) + 1);
+        self.memories.resize_with(most, Arc::<Memory>::default);
+        let Some(bay) = self.bay_mut(copy.exit) else {
+            return;
+        };
+        bay.flooded += u32::from(copy.is_flooded);
+        let id = self.frames.take();
+        let frame = self.frames.get_mut(id);
+        frame.set_own(bytes);
+        (frame.from, frame.pair, frame.vlan, frame.work) =
+            (copy.from, copy.pair, copy.vlan, copy.work);
+        (frame.token, frame.parent, frame.pending) = (None, None, 1);
+        frame.flooded = copy.is_flooded.then_some(copy.exit);
+        self.offer(id, copy.exit);
+        self.release(id);
     }
 }

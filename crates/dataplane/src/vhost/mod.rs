@@ -10,6 +10,8 @@
 //! what the session tells it.
 
 pub mod device;
+pub mod kept;
+pub mod link;
 pub mod relay;
 pub mod session;
 

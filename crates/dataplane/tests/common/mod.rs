@@ -165,9 +165,7 @@ pub struct Guest {
 impl Guest {
     /// Connects to a port with these features, of those that it offers.
     pub fn connect(path: &std::path::Path, features: u64) -> Self {
-        until("a connection", || {
-            UnixStream::connect(path).is_ok()
-        });
+        until("a connection", || UnixStream::connect(path).is_ok());
         // The connection above was one too, and must end first.
         thread::sleep(Duration::from_millis(1));
         let frontend = Frontend::connect(path, 2).expect("the port");
