@@ -14,7 +14,9 @@ use std::{
     ptr,
     sync::{
         Arc, Once,
-        atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+        atomic::{
+            AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+        },
     },
 };
 
@@ -128,6 +130,45 @@ impl Drop for Region {
     }
 }
 
+/// The log of a migration: a bit for each page of the guest that was written (vhost-user,
+/// "Migration").
+#[derive(Debug)]
+pub struct Log(Region);
+
+impl Log {
+    const PAGE: u64 = 4096;
+
+    /// Maps `bytes` of a file from an offset.
+    ///
+    /// # Errors
+    /// As [`Region::map`].
+    pub fn map(bytes: u64, file: File, offset: u64) -> Result<Self, Refused> {
+        Region::map(0, 0, bytes, file, offset).map(Self)
+    }
+
+    /// So many bytes at an address of the guest have been written. Pages that have no bit, since
+    /// the log is too short, are left out.
+    pub fn mark(&self, address: u64, bytes: u64) {
+        let Some(last) = address.checked_add(bytes.saturating_sub(1)) else {
+            return;
+        };
+        let pages = (self.0.bytes() * 8).min(last / Self::PAGE + 1);
+        for page in address / Self::PAGE..pages {
+            // SAFETY: `page` is below the number of bits of the mapping, which lives as long as
+            // `self`; the frontend changes it with atomic accesses, too.
+            let byte = unsafe {
+                &*self
+                    .0
+                    .mapping
+                    .as_ptr()
+                    .cast::<AtomicU8>()
+                    .add(page as usize / 8)
+            };
+            byte.fetch_or(1 << (page % 8), Ordering::AcqRel);
+        }
+    }
+}
+
 /// All regions of one port.
 #[derive(Debug, Default)]
 pub struct Memory {
@@ -190,6 +231,11 @@ impl Memory {
             }
         }
         None
+    }
+
+    /// The address of a piece in the guest.
+    pub fn address(&self, piece: Piece) -> u64 {
+        self.regions[usize::from(piece.region)].guest + piece.offset
     }
 
     /// The address here of a piece of this memory.
@@ -564,6 +610,21 @@ mod tests {
         let at = |guest| Arc::new(Region::map(guest, 0, 4096, file(4096), 0).expect("a region"));
         assert!(Memory::new(vec![at(0), at(4096)]).is_ok());
         assert!(Memory::new(vec![at(0), at(4095)]).is_err());
+    }
+
+    #[test]
+    fn a_log_has_a_bit_for_each_page_that_it_has_room_for() {
+        let file = file(4096);
+        let log = Log::map(4096, file.try_clone().expect("a handle"), 0).expect("a log");
+        log.mark(4096 * 9 + 4000, 97);
+        log.mark(4096 * 16, 0);
+        log.mark(4096 * (8 * 4096 - 1), 1 << 40);
+        log.mark(u64::MAX, 2);
+        let mut bytes = vec![0; 4096];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0).expect("read");
+        let mut expected = vec![0; 4096];
+        (expected[1], expected[2], expected[4095]) = (0b110, 1, 0x80);
+        assert_eq!(bytes, expected);
     }
 
     #[test]

@@ -157,6 +157,12 @@ impl Ring {
         self.next_used
     }
 
+    /// The used index that the driver has been shown.
+    #[inline]
+    pub fn shown(&self) -> u16 {
+        self.shown_used
+    }
+
     /// Entries.
     pub fn size(&self) -> u16 {
         self.size

@@ -224,6 +224,7 @@ impl Guest {
                 },
                 // As QEMU does when it has lost the switch.
                 base: self.rings[index].used.load(),
+                log: None,
                 kick: None,
                 call: None,
             };

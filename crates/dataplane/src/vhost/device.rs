@@ -12,7 +12,7 @@ use super::{Change, PAIRS_MAX, Setup, feature};
 use crate::{
     frame::Frame,
     ledger::{PortRecord, RingRecord, fingerprint},
-    memory::{Memory, Piece, Refused},
+    memory::{Log, Memory, Piece, Refused},
     offload::{HEADER, Takes, Work},
     port::{Delivery, Intake, Outgoing},
     ring::{Addresses, Broken, Ring},
@@ -38,6 +38,8 @@ struct Queue {
     ring: Ring,
     size: u32,
     at: Addresses,
+    /// Where its used ring is in the log.
+    log: Option<u64>,
     kick: Option<File>,
     call: Option<File>,
     /// Of a receive ring: buffers that the cache has.
@@ -84,6 +86,13 @@ impl Queue {
         };
         self.unrecorded.push(head);
         Ok(())
+    }
+
+    /// Its used ring has been written.
+    fn mark(&self, log: Option<&Log>) {
+        if let (Some(log), Some(address)) = (log, self.log) {
+            log.mark(address, 6 + 8 * u64::from(self.size));
+        }
     }
 
     #[inline]
@@ -140,6 +149,8 @@ pub struct Device {
     heads: Vec<(u16, u32)>,
     pieces: Vec<Piece>,
     record: Option<PortRecord>,
+    /// The log of a migration.
+    log: Option<Arc<Log>>,
 }
 
 impl Default for Device {
@@ -155,6 +166,7 @@ impl Default for Device {
             heads: Vec::new(),
             pieces: Vec::new(),
             record: None,
+            log: None,
         }
     }
 }
@@ -282,6 +294,13 @@ impl Device {
                     queue.call = call;
                 }
             }
+            Change::Log(log) => self.log = Some(log),
+            Change::LogRing(index, log) => {
+                if let Some(queue) = &mut self.queues[index] {
+                    queue.log = log;
+                    queue.mark(self.log.as_deref());
+                }
+            }
             Change::Gone => self.leave(),
         }
         self.update_pairs();
@@ -302,6 +321,7 @@ impl Device {
         let Setup {
             size,
             at,
+            log,
             base,
             kick,
             call,
@@ -314,6 +334,7 @@ impl Device {
             ring,
             size,
             at,
+            log,
             kick,
             call,
             fetched: 0,
@@ -327,6 +348,7 @@ impl Device {
             self.begin(&mut queue)?;
         }
         queue.ring.want_no_kick();
+        queue.mark(self.log.as_deref());
         self.queues[index] = Some(queue);
         Ok(())
     }
@@ -592,6 +614,13 @@ impl Device {
                 }
             }
         }
+        if let Some(log) = self
+            .log
+            .as_ref()
+            .filter(|_| self.features & feature::LOG_ALL != 0)
+        {
+            log_pieces(log, &self.memory, &self.pieces, wanted);
+        }
         for &(head, written) in &self.heads {
             queue.ring.complete(&self.memory, head, written);
         }
@@ -635,7 +664,11 @@ impl Device {
         let first = if sent { transmit(0) } else { receive(0) };
         for queue in self.queues[..self.used].iter_mut().skip(first).step_by(2) {
             let Some(queue) = queue else { continue };
+            let before = queue.ring.shown();
             let wants = queue.ring.publish();
+            if before != queue.ring.shown() {
+                queue.mark(self.log.as_deref());
+            }
             if let Some(call) = queue.call.as_mut().filter(|_| wants) {
                 // A pipe that is full has a call in it already.
                 let _ = call.write(&1u64.to_ne_bytes());
@@ -661,6 +694,7 @@ impl Device {
             work |= !queue.again.is_empty();
             queue.ring.look()?;
             queue.ring.want_kick();
+            queue.mark(self.log.as_deref());
             let known = queue.ring.look()?;
             work |= match queue.full_at {
                 Some(full_at) => known != full_at,
@@ -674,7 +708,17 @@ impl Device {
     pub fn disarm(&mut self) {
         for queue in self.queues.iter_mut().flatten() {
             queue.ring.want_no_kick();
+            queue.mark(self.log.as_deref());
         }
+    }
+}
+
+/// So many bytes have been written into these pieces.
+fn log_pieces(log: &Log, memory: &Memory, pieces: &[Piece], mut bytes: u32) {
+    for piece in pieces {
+        let written = piece.len.min(bytes);
+        log.mark(memory.address(*piece), u64::from(written));
+        bytes -= written;
     }
 }
 

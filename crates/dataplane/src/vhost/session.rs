@@ -43,7 +43,7 @@ use super::{
     relay::{Message, relay},
 };
 use crate::{
-    memory::{Memory, REGIONS_MAX, Refused, Region},
+    memory::{Log, Memory, REGIONS_MAX, Refused, Region},
     ring::Addresses,
     worker::Handle,
 };
@@ -269,6 +269,7 @@ fn serve(
 struct Told {
     size: u32,
     at: Option<Addresses>,
+    log: Option<u64>,
     base: u16,
     kick: Option<File>,
     call: Option<File>,
@@ -358,6 +359,7 @@ impl Backend {
         let setup = Setup {
             size: ring.size,
             at,
+            log: ring.log,
             base: ring.base,
             kick: ring.kick.take(),
             call: ring
@@ -454,17 +456,24 @@ impl VhostUserBackendReqHandlerMut for Backend {
     fn set_vring_addr(
         &mut self,
         index: u32,
-        _: VhostUserVringAddrFlags,
+        flags: VhostUserVringAddrFlags,
         descriptors: u64,
         used: u64,
         available: u64,
-        _: u64,
+        log: u64,
     ) -> Result<()> {
-        self.ring(index)?.at = Some(Addresses {
+        let ring = self.ring(index)?;
+        ring.at = Some(Addresses {
             descriptors,
             available,
             used,
         });
+        let is_logged = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG);
+        ring.log = is_logged.then_some(log);
+        let (log, runs) = (ring.log, ring.runs);
+        if runs {
+            self.tell(Change::LogRing(index as usize, log))?;
+        }
         Ok(())
     }
 
@@ -514,6 +523,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
             None => VhostUserProtocolFeatures::empty(),
         };
         Ok(VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::LOG_SHMFD
             | VhostUserProtocolFeatures::REPLY_ACK
             | space
             // UML has no interrupt for its rings without this channel.
@@ -616,9 +626,9 @@ impl VhostUserBackendReqHandlerMut for Backend {
         ))
     }
 
-    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
-        Err(Error::InvalidOperation(
-            "the log of a migration was not offered",
-        ))
+    fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
+        let log = Log::map(log.mmap_size, file, log.mmap_offset)?;
+        self.tell(Change::Log(Arc::new(log)))?;
+        Ok(())
     }
 }

@@ -27,7 +27,7 @@ use sluicegate_dataplane::{
     vhost::feature,
 };
 use vhost::{
-    VhostBackend, VhostUserMemoryRegionInfo, VringConfigData,
+    VhostBackend, VhostUserDirtyLogRegion, VhostUserMemoryRegionInfo, VringConfigData,
     vhost_user::{Frontend, VhostUserFrontend, VhostUserProtocolFeatures},
 };
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
@@ -48,7 +48,7 @@ const BYTES: u64 = 2 * BUFFERS + 2 * SIZE as u64 * BUFFER;
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The features of a driver of a Linux guest.
-pub const LINUX: u64 = feature::OFFERED & !feature::INDIRECT;
+pub const LINUX: u64 = feature::OFFERED & !feature::INDIRECT & !feature::LOG_ALL;
 /// Those of one that leaves no work and takes none.
 pub const PLAIN: u64 = feature::VERSION_1 | feature::MERGEABLE | feature::PROTOCOL;
 
@@ -231,6 +231,7 @@ impl Guest {
         if features & feature::PROTOCOL != 0 {
             let protocol = frontend.get_protocol_features()?;
             let wanted = VhostUserProtocolFeatures::REPLY_ACK
+                | VhostUserProtocolFeatures::LOG_SHMFD
                 | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
             frontend.set_protocol_features(protocol & wanted)?;
         }
@@ -293,6 +294,32 @@ impl Guest {
         // A frontend without acknowledgements knows by an answer that all was done.
         self.frontend.get_features()?;
         Ok(())
+    }
+
+    /// Logs what is written, as a frontend does while its guest migrates.
+    pub fn log(&mut self, features: u64, log: &File) {
+        let region = VhostUserDirtyLogRegion {
+            mmap_size: log.metadata().expect("its length").len(),
+            mmap_offset: 0,
+            mmap_handle: log.as_raw_fd(),
+        };
+        let frontend = &mut self.frontend;
+        frontend.set_log_base(0, Some(region)).expect("a log");
+        let features = features | feature::LOG_ALL;
+        frontend.set_features(features).expect("features");
+        for ring in [&self.receive, &self.transmit] {
+            let base = USER + ring.base;
+            let config = VringConfigData {
+                queue_max_size: SIZE,
+                queue_size: SIZE,
+                flags: 1,
+                desc_table_addr: base,
+                used_ring_addr: base + 0x6000,
+                avail_ring_addr: base + 0x4000,
+                log_addr: Some(GUEST + ring.base + 0x6000),
+            };
+            frontend.set_vring_addr(ring.index, &config).expect("addr");
+        }
     }
 
     fn at(&self, offset: u64, bytes: u32) -> Piece {
