@@ -206,7 +206,7 @@ fn frames() -> u64 {
 
 #[test]
 fn switches_that_replace_each_other_lose_and_double_nothing() {
-    let ports = [("a", ""), ("b", ""), ("sink", ""), ("half", "")];
+    let ports = [("a", ""), ("b", ""), ("sink", ""), ("half", "vlan = 7")];
     let mut process = Process::start("replaced", &ports);
     // A frontend that leaves a message unfinished stops nobody.
     let mut half = None;

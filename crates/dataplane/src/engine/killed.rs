@@ -23,12 +23,15 @@ use crate::{
 };
 
 const SIZE: u16 = 8;
+/// Queue pairs of each guest.
+const PAIRS: usize = 2;
+const RINGS: usize = 2 * PAIRS;
 const GUEST: u64 = 0x10_0000;
 const USER: u64 = 0x7f00_0000_0000;
 const RING: u64 = 0x1000;
 const BUFFERS: u64 = 0x4000;
 const BUFFER: u64 = 4096;
-const BYTES: u64 = BUFFERS + 2 * SIZE as u64 * BUFFER;
+const BYTES: u64 = BUFFERS + RINGS as u64 * SIZE as u64 * BUFFER;
 /// Payload of a segment's parts.
 const PART: usize = 300;
 
@@ -52,15 +55,15 @@ struct Ring {
     free: Vec<u16>,
 }
 
-/// A guest with one queue pair.
+/// A guest.
 struct Guest {
     number: u8,
     features: u64,
     file: File,
     memory: Memory,
-    rings: [Ring; 2],
-    /// What it has received: sender and number, in their order.
-    got: Vec<(u8, u64)>,
+    rings: Vec<Ring>,
+    /// What it has received: sender, its queue pair, and number, in their order.
+    got: Vec<(u8, usize, u64)>,
 }
 
 impl Guest {
@@ -81,7 +84,8 @@ impl Guest {
                 free: (0..SIZE).collect(),
             }
         };
-        let rings = [ring(0), ring(RING)];
+        let rings = (0..RINGS as u64).map(|index| ring(index * RING));
+        let rings = rings.collect();
         let mut guest = Self {
             number,
             features,
@@ -91,7 +95,9 @@ impl Guest {
             got: Vec::new(),
         };
         for slot in 0..SIZE {
-            guest.offer(0, slot, BUFFER as u32);
+            for pair in 0..PAIRS {
+                guest.offer(2 * pair, slot, BUFFER as u32);
+            }
         }
         guest
     }
@@ -115,7 +121,7 @@ impl Guest {
         let at = GUEST + Self::buffer(ring, slot);
         descriptor[..8].copy_from_slice(&at.to_le_bytes());
         descriptor[8..12].copy_from_slice(&bytes.to_le_bytes());
-        descriptor[12] = if ring == 0 { 2 } else { 0 };
+        descriptor[12] = if ring % 2 == 0 { 2 } else { 0 };
         let base = self.rings[ring].base;
         let next = self.rings[ring].next_available;
         self.memory
@@ -141,45 +147,51 @@ impl Guest {
         Some((word(0) as u16, word(4)))
     }
 
-    fn send(&mut self, header: [u8; HEADER], frame: &[u8]) -> bool {
-        while let Some((head, _)) = self.used(1) {
-            assert!(
-                !self.rings[1].free.contains(&head),
-                "{head} comes back twice"
-            );
-            self.rings[1].free.push(head);
+    /// Takes back what was sent on a queue pair.
+    fn reclaim(&mut self, pair: usize) {
+        let ring = 2 * pair + 1;
+        while let Some((head, _)) = self.used(ring) {
+            let free = &mut self.rings[ring].free;
+            assert!(!free.contains(&head), "{head} comes back twice");
+            free.push(head);
         }
+    }
+
+    fn send(&mut self, pair: usize, header: [u8; HEADER], frame: &[u8]) -> bool {
+        self.reclaim(pair);
+        let ring = 2 * pair + 1;
         // The oldest of the free ones, so that chains of all ages are in use together.
-        if self.rings[1].free.is_empty() {
+        if self.rings[ring].free.is_empty() {
             return false;
         }
-        let slot = self.rings[1].free.remove(0);
+        let slot = self.rings[ring].free.remove(0);
         let whole = [&header[..], frame].concat();
         let bytes = whole.len() as u32;
         self.memory
-            .write(self.at(Self::buffer(1, slot), bytes), &whole);
-        self.offer(1, slot, bytes);
+            .write(self.at(Self::buffer(ring, slot), bytes), &whole);
+        self.offer(ring, slot, bytes);
         true
     }
 
     /// Sends a numbered frame.
-    fn number(&mut self, to: u8, number: u64) -> bool {
+    fn number(&mut self, pair: usize, to: u8, number: u64) -> bool {
         let mut frame = [mac(to), mac(self.number)].concat();
         frame.extend([0x88, 0xb5]);
-        frame.extend(number.to_be_bytes());
+        frame.extend((number | (pair as u64) << 56).to_be_bytes());
         frame.resize(200, number as u8);
-        self.send([0; HEADER], &frame)
+        self.send(pair, [0; HEADER], &frame)
     }
 
     /// Sends a segment of so many parts, the first of which has this number.
-    fn segment(&mut self, to: u8, number: u64, parts: u64) -> bool {
+    fn segment(&mut self, pair: usize, to: u8, number: u64, parts: u64) -> bool {
         let mut frame = [mac(to), mac(self.number)].concat();
         frame.extend([8, 0, 0x45, 0, 0, 0, 0, 1, 0, 0, 64, 6, 0, 0]);
         frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
         frame.extend([4, 0, 5, 0, 0, 0, 0, 100, 0, 0, 0, 1, 5 << 4, 0x10, 1, 0]);
         frame.extend([0; 4]);
         for part in 0..parts {
-            let mut payload = (number + part).to_be_bytes().to_vec();
+            let number = number + part | (pair as u64) << 56;
+            let mut payload = number.to_be_bytes().to_vec();
             payload.resize(PART, 0);
             frame.extend(payload);
         }
@@ -187,23 +199,31 @@ impl Guest {
             checksum: Some((34, 16)),
             segment: Some((Family::Tcp4, PART as u16, false)),
         };
-        self.send(work.header(54), &frame)
+        self.send(pair, work.header(54), &frame)
     }
 
-    /// Takes at most so many frames.
+    /// Takes at most so many frames from each queue pair.
     fn take(&mut self, most: usize) {
+        for pair in 0..PAIRS {
+            self.take_from(2 * pair, most);
+        }
+    }
+
+    fn take_from(&mut self, ring: usize, most: usize) {
         for _ in 0..most {
-            let Some((head, written)) = self.used(0) else {
+            let Some((head, written)) = self.used(ring) else {
                 return;
             };
             let mut bytes = vec![0; written as usize];
-            let at = self.at(Self::buffer(0, head), written);
+            let at = self.at(Self::buffer(ring, head), written);
             self.memory.read(at, &mut bytes);
             let frame = &bytes[HEADER..];
             let at = if frame[12..14] == [8, 0] { 54 } else { 14 };
             let number = frame[at..at + 8].try_into().expect("eight bytes");
-            self.got.push((frame[11], u64::from_be_bytes(number)));
-            self.offer(0, head, BUFFER as u32);
+            let number = u64::from_be_bytes(number);
+            let pair = (number >> 56) as usize;
+            self.got.push((frame[11], pair, number & (u64::MAX >> 8)));
+            self.offer(ring, head, BUFFER as u32);
         }
     }
 
@@ -213,7 +233,7 @@ impl Guest {
         let mut apply = |change| engine.apply(port, change).expect("a change");
         apply(Change::Features(self.features));
         apply(Change::Memory(Arc::new(Self::map(&self.file))));
-        for index in 0..2 {
+        for index in 0..RINGS {
             let base = USER + self.rings[index].base;
             let setup = Setup {
                 size: u32::from(SIZE),
@@ -238,8 +258,8 @@ impl Guest {
 struct World {
     file: File,
     guests: Vec<Guest>,
-    /// Numbers that each sent to each.
-    sent: [[u64; 3]; 3],
+    /// Numbers that each sent to each, by queue pair.
+    sent: [[[u64; PAIRS]; 3]; 3],
     /// Kills that are to come: writes from the start of each life.
     kills: Vec<u64>,
     engine: Option<Engine>,
@@ -255,7 +275,7 @@ impl World {
         let mut world = Self {
             file: memfd(0),
             guests,
-            sent: [[0; 3]; 3],
+            sent: [[[0; PAIRS]; 3]; 3],
             kills,
             engine: None,
             lives: 0,
@@ -270,7 +290,7 @@ impl World {
         for guest in &mut world.guests {
             let mut frame = [[0xff; 6], mac(guest.number)].concat();
             frame.resize(60, 0);
-            assert!(guest.send([0; HEADER], &frame));
+            assert!(guest.send(0, [0; HEADER], &frame));
         }
         engine.poll(1);
         for guest in &mut world.guests {
@@ -354,12 +374,14 @@ impl World {
     }
 
     fn send(&mut self, from: usize, to: usize, parts: u64) {
-        let number = self.sent[from][to];
-        let done = match parts {
-            1 => self.guests[from].number(to as u8, number),
-            _ => self.guests[from].segment(to as u8, number, parts),
-        };
-        self.sent[from][to] += if done { parts } else { 0 };
+        for pair in 0..PAIRS {
+            let number = self.sent[from][to][pair];
+            let done = match parts {
+                1 => self.guests[from].number(pair, to as u8, number),
+                _ => self.guests[from].segment(pair, to as u8, number, parts),
+            };
+            self.sent[from][to][pair] += if done { parts } else { 0 };
+        }
     }
 
     /// Traffic of all kinds: receivers that are slow, frames that pass others, segments that are
@@ -388,20 +410,17 @@ impl World {
 
     /// Every frame that a ring accepted came once, in its order.
     fn check(&mut self, what: &str) {
-        for to in 0..3 {
-            for from in 0..3 {
-                let numbers = self.guests[to].got.iter();
-                let numbers = numbers.filter(|&&(sender, _)| usize::from(sender) == from);
-                let numbers: Vec<_> = numbers.map(|&(_, number)| number).collect();
-                let expected: Vec<_> = (0..self.sent[from][to]).collect();
-                assert_eq!(numbers, expected, "from {from} to {to}, {what}");
-            }
-            let guest = &mut self.guests[to];
-            while guest.used(1).is_some_and(|(head, _)| {
-                guest.rings[1].free.push(head);
-                true
-            }) {}
-            assert_eq!(guest.rings[1].free.len(), usize::from(SIZE), "{what}");
+        let flows = |at: usize| (at / 3 % 3, at % 3, at / 9);
+        for (from, to, pair) in (0..9 * PAIRS).map(flows) {
+            let got = self.guests[to].got.iter();
+            let got = got.filter(|got| (usize::from(got.0), got.1) == (from, pair));
+            let numbers: Vec<_> = got.map(|&(.., number)| number).collect();
+            let expected: Vec<_> = (0..self.sent[from][to][pair]).collect();
+            assert_eq!(numbers, expected, "from {from} to {to} by {pair}, {what}");
+            let guest = &mut self.guests[from];
+            guest.reclaim(pair);
+            let free = guest.rings[2 * pair + 1].free.len();
+            assert_eq!(free, usize::from(SIZE), "{what}");
         }
         let engine = self.engine.as_ref().expect("it lives");
         assert_eq!(engine.held(), 0);
@@ -415,12 +434,12 @@ fn a_kill_at_any_write_loses_and_doubles_nothing() {
     let mut whole = World::new(vec![u64::MAX - 1]);
     whole.traffic();
     whole.check("without a kill");
-    assert!(whole.sent[0][1] > 20 && whole.sent[2][0] > 20);
+    assert!(whole.sent[0][1][0] > 20 && whole.sent[2][0][1] > 20);
     let writes = whole.writes;
     assert!(writes > 500, "{writes} writes");
     for kill in 0..writes {
         // The successor is killed as well, soon or while it starts.
-        let mut world = World::new(vec![(kill * 7) % 61, kill]);
+        let mut world = World::new(vec![(kill * 7) % 97, kill]);
         world.traffic();
         world.check(&format!("killed at write {kill} of {writes}"));
         assert!(world.kills.len() < 2, "it was killed");

@@ -34,8 +34,9 @@ pub struct Connection {
 
 #[derive(Debug, Default)]
 struct State {
-    /// It is to stop.
-    stops: bool,
+    /// How often it was to stop, and after which of these times it goes on.
+    stops: u64,
+    goes_on: u64,
     /// There is a connection.
     is_connected: bool,
     /// It has stopped, and this is its connection, if it can be handed over.
@@ -90,7 +91,7 @@ impl Link {
     /// Makes a connection, unless the session is to stop.
     pub fn connect<T>(&self, connect: impl FnOnce() -> Option<T>) -> Option<T> {
         let mut state = self.state();
-        if state.stops {
+        if state.stops != state.goes_on {
             return None;
         }
         let connection = connect();
@@ -122,7 +123,7 @@ impl Link {
     /// over.
     pub fn stop(&self) -> Option<Connection> {
         let mut state = self.state();
-        (state.stops, state.stopped) = (true, None);
+        (state.stops, state.stopped) = (state.stops + 1, None);
         if !state.is_connected {
             return None;
         }
@@ -136,7 +137,8 @@ impl Link {
 
     /// The session goes on.
     pub fn go_on(&self) {
-        self.state().stops = false;
+        let mut state = self.state();
+        state.goes_on = state.stops;
         self.changed.notify_all();
     }
 
@@ -146,7 +148,9 @@ impl Link {
         let mut state = self.state();
         state.stopped = Some(connection);
         self.changed.notify_all();
-        let waits = |state: &mut State| state.stops;
+        // It may have to stop again before it notices that it goes on.
+        let this = state.stops;
+        let waits = |state: &mut State| state.goes_on < this;
         drop(self.changed.wait_while(state, waits));
     }
 }
