@@ -25,7 +25,9 @@ pub enum Command {
     ///
     /// Guests connect by vhost-user, and go on when the switch reads its file again
     /// (`sluicegate switch reload`).
-    #[command(after_help = "Example: sluicegate switch run /etc/sluicegate/switch.toml")]
+    #[command(after_help = "Examples:
+  sluicegate switch run /etc/sluicegate/switch.toml
+  sluicegate switch run --take-over /etc/sluicegate/switch.toml")]
     Run(Run),
     /// Say whether a configuration is good, and which ports it has
     #[command(after_help = "Example: sluicegate switch check /etc/sluicegate/switch.toml")]

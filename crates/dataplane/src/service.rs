@@ -140,6 +140,7 @@ impl Service {
         let file = state.ledger.file().try_clone()?;
         let estate = self.handle().call(move |worker| {
             worker.rests = true;
+            worker.engine.settle();
             let stopped_ns = handover::clock_ns();
             let copies = worker.engine.copies();
             let bays = worker.bays(|port| connections.remove(&port));
@@ -197,7 +198,9 @@ impl Service {
             new.any(|new| new.name == port.name && new.kind == port.kind)
         };
         for port in before.iter().filter(|port| !kept(port)) {
+            let number = state.number(&port.name)?;
             state.remove(&self.running.handle, &port.name)?;
+            state.ledger.forget(number);
             reload.removed.push(port.name.clone());
         }
         for port in &config.ports {
@@ -358,7 +361,6 @@ impl State {
             })
             .map_err(failed)?;
         self.numbers.remove(name);
-        self.ledger.forget(number);
         self.config.ports.retain(|port| port.name != name);
         Ok(())
     }

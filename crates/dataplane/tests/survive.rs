@@ -198,10 +198,12 @@ fn flow(process: &mut Process, frames: u64, mut disturb: impl FnMut(&mut Process
     }
 }
 
-/// Frames that are counted; `SG_FRAMES` says another number.
+/// Frames that are counted: a tenth of `SG_FRAMES`.
 fn frames() -> u64 {
     let wanted = env::var("SG_FRAMES").ok();
-    wanted.map_or(1_000_000, |text| text.parse().expect("a number of frames"))
+    wanted.map_or(1_000_000, |text| {
+        text.parse::<u64>().expect("a number of frames") / 10
+    })
 }
 
 #[test]
@@ -217,7 +219,7 @@ fn switches_that_replace_each_other_lose_and_double_nothing() {
     let half = half.expect("a connection").write_all(&[1, 0, 0]);
     half.expect("a part of a message");
     let mut outages_ns = Vec::new();
-    flow(&mut process, frames() / 2, |process, shared| {
+    flow(&mut process, frames(), |process, shared| {
         let before = shared.received.load(Ordering::Acquire);
         until("progress", || {
             shared.received.load(Ordering::Acquire) > before + 1000
@@ -249,7 +251,7 @@ fn switches_that_replace_each_other_lose_and_double_nothing() {
 fn a_switch_that_is_killed_over_and_over_loses_and_doubles_nothing() {
     let mut process = Process::start("killed", &[("a", ""), ("b", ""), ("sink", "")]);
     let (mut kills, mut before) = (0, 0);
-    flow(&mut process, frames() / 2, |process, shared| {
+    flow(&mut process, frames(), |process, shared| {
         // It lives until some frames have come, so that each life is one.
         let start = Instant::now();
         until("progress", || {

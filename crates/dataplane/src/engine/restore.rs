@@ -30,7 +30,7 @@ impl Engine {
 
     /// Puts in force what the rings are now, and shows it to their drivers: receivers see their
     /// frames before senders are told that they have them.
-    pub(super) fn settle(&mut self) {
+    pub fn settle(&mut self) {
         if let Some(ledger) = &self.ledger {
             let mut changed = false;
             for bay in self.bays.iter_mut().flatten() {
