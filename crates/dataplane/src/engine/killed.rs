@@ -177,7 +177,7 @@ impl Guest {
     fn number(&mut self, pair: usize, to: u8, number: u64) -> bool {
         let mut frame = [mac(to), mac(self.number)].concat();
         frame.extend([0x88, 0xb5]);
-        frame.extend((number | (pair as u64) << 56).to_be_bytes());
+        frame.extend((number | ((pair as u64) << 56)).to_be_bytes());
         frame.resize(200, number as u8);
         self.send(pair, [0; HEADER], &frame)
     }
@@ -190,7 +190,7 @@ impl Guest {
         frame.extend([4, 0, 5, 0, 0, 0, 0, 100, 0, 0, 0, 1, 5 << 4, 0x10, 1, 0]);
         frame.extend([0; 4]);
         for part in 0..parts {
-            let number = number + part | (pair as u64) << 56;
+            let number = (number + part) | ((pair as u64) << 56);
             let mut payload = number.to_be_bytes().to_vec();
             payload.resize(PART, 0);
             frame.extend(payload);
