@@ -228,10 +228,9 @@ fn switches_that_replace_each_other_lose_and_double_nothing() {
         if shared.ends.load(Ordering::Acquire) {
             return;
         }
-        match outages_ns.len() % 4 {
+        if outages_ns.len() % 4 == 3 {
             // A successor that dies before it is ready: the running one goes on.
-            3 => drop(control::ask_for_everything(&process.socket("switch"))),
-            _ => {}
+            drop(control::ask_for_everything(&process.socket("switch")));
         }
         outages_ns.push(process.replace());
     });
