@@ -64,9 +64,11 @@ fn every_page_that_changes_is_in_the_log_of_a_migration() {
     b.frontend
         .set_mem_table(&[Guest::region(&b.file)])
         .expect("memory");
+    b.frontend.get_features().expect("all was done");
     let (changed, logged) = pages(&mut a, &mut b, &log);
     assert!(changed.iter().all(|page| logged.contains(page)));
     b.frontend.set_features(PLAIN).expect("features");
+    b.frontend.get_features().expect("all was done");
     let (_, logged) = pages(&mut a, &mut b, &log);
     let buffers = b.buffer(0, 0) as usize / PAGE;
     assert!(logged.iter().all(|&page| page < buffers), "{logged:?}");

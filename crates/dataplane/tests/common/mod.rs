@@ -320,6 +320,7 @@ impl Guest {
             };
             frontend.set_vring_addr(ring.index, &config).expect("addr");
         }
+        self.frontend.get_features().expect("all was done");
     }
 
     fn at(&self, offset: u64, bytes: u32) -> Piece {
