@@ -106,6 +106,7 @@ for file in scenarios/cee/commercial{,-udp,-red}.toml scenarios/cee/programs{,-r
 	swept "$file"
 done
 [ "$(uname -m)" != x86_64 ] || ! $root || stage "linux 6.12" kernel scripts/kernel-test.sh 6.12
+stage "numbered frames" switch scripts/frames.sh
 stage "hostile frames" core fuzz/run.sh "$HOSTILE_SECONDS" hostile
 stage "seeds" sim scripts/seeds.sh "$out/seeds"
 stage "theory" sim cargo test --release --locked -q -p sluicegate-sim --test theory

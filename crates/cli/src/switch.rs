@@ -25,7 +25,9 @@ pub enum Command {
     ///
     /// Guests connect by vhost-user, and go on when the switch reads its file again
     /// (`sluicegate switch reload`).
-    #[command(after_help = "Example: sluicegate switch run /etc/sluicegate/switch.toml")]
+    #[command(after_help = "Examples:
+  sluicegate switch run /etc/sluicegate/switch.toml
+  sluicegate switch run --take-over /etc/sluicegate/switch.toml")]
     Run(Run),
     /// Say whether a configuration is good, and which ports it has
     #[command(after_help = "Example: sluicegate switch check /etc/sluicegate/switch.toml")]
@@ -52,6 +54,10 @@ pub enum Command {
 pub struct Run {
     /// Configuration
     file: PathBuf,
+
+    /// Take the place of the switch that runs, which ends when this one has everything
+    #[arg(long)]
+    take_over: bool,
 
     /// How to write the log
     #[arg(long, value_enum, default_value_t)]
@@ -97,10 +103,27 @@ fn serve(args: &Run) -> Result<(), Failure> {
     let config = Config::read(&file)?;
     let socket = config.socket.clone();
     interrupt::install()?;
-    let service = Arc::new(Service::start(config)?);
-    control::serve(&socket, file, Arc::clone(&service))?;
-    tracing::info!(socket = %socket.display(), "the switch runs");
+    let service = if args.take_over {
+        let (service, listener, outage_ns) = Service::take_over(config)?;
+        let service = Arc::new(service);
+        control::go_on(listener, file, Arc::clone(&service))?;
+        let outage_us = outage_ns / 1000;
+        tracing::info!(
+            outage_us,
+            "the switch has taken over: no frame moved for so long"
+        );
+        service
+    } else {
+        let service = Arc::new(Service::start(config)?);
+        control::serve(&socket, file, Arc::clone(&service))?;
+        tracing::info!(socket = %socket.display(), "the switch runs");
+        service
+    };
     while !interrupt::requested() {
+        if service.is_replaced() {
+            tracing::info!("another process has taken over");
+            return Ok(());
+        }
         if service.has_ended() {
             return Err(anyhow::anyhow!("the switch's thread has ended by itself").into());
         }

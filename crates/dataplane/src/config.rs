@@ -49,6 +49,8 @@ pub const PORTS_MAX: usize = 256;
 pub struct Config {
     /// The control socket.
     pub socket: PathBuf,
+    /// What a successor goes on with (see [`crate::ledger`]).
+    pub state: PathBuf,
     /// What holds for all ports.
     pub choice: Choice,
     /// How its thread waits.
@@ -105,12 +107,16 @@ impl Config {
     fn from_table(root: Table<'_>) -> Self {
         let mut config = Self {
             socket: PathBuf::from(SOCKET),
+            state: PathBuf::new(),
             choice: Choice::default(),
             pace: Pace::default(),
             ports: Vec::new(),
         };
         if let Some(table) = root.table("switch") {
             config.read_switch(table);
+        }
+        if config.state.as_os_str().is_empty() {
+            config.state = config.socket.with_extension("state");
         }
         let mut names = HashSet::new();
         let mut places = HashSet::new();
@@ -144,6 +150,9 @@ impl Config {
     fn read_switch(&mut self, table: Table<'_>) {
         if let Some(socket) = table.text("socket") {
             self.socket = PathBuf::from(socket);
+        }
+        if let Some(state) = table.text("state") {
+            self.state = PathBuf::from(state);
         }
         let choice = &mut self.choice;
         choice.lossless = table.boolean("lossless").unwrap_or(choice.lossless);
@@ -361,6 +370,7 @@ mod tests {
         "#;
         let config = Config::parse("switch.toml", text).expect("a good file");
         assert_eq!(config.socket, Path::new("/tmp/s.sock"));
+        assert_eq!(config.state, Path::new("/tmp/s.state"));
         assert!(!config.choice.lossless);
         assert_eq!(config.choice.queue, 64);
         assert_eq!(config.choice.stall_limit_ns, Some(2_000_000_000));

@@ -1,7 +1,8 @@
 //! The control socket: a line of JSON asks, a line of JSON answers.
 //!
 //! `{"ask": "show"}` and `"ports"`, `"queues"`, `"drops"`, `"addresses"`, `"reload"`. An answer is
-//! `{"ok": …}` or `{"error": "…"}`. Only the socket's owner may open it.
+//! `{"ok": …}` or `{"error": "…"}`. Only the socket's owner may open it. `{"ask": "takeover"}` is
+//! answered with everything that the switch has ([`crate::handover`]).
 
 use std::{
     fs,
@@ -51,6 +52,8 @@ pub enum Ask {
     Addresses,
     /// Read the file again.
     Reload,
+    /// Hand everything over to the process that asks.
+    Takeover,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -86,11 +89,22 @@ pub fn serve(socket: &Path, file: PathBuf, service: Arc<Service>) -> anyhow::Res
     let listener = UnixListener::bind(socket)
         .with_context(|| format!("cannot listen at {}", socket.display()))?;
     fs::set_permissions(socket, fs::Permissions::from_mode(0o600))?;
+    go_on(listener, file, service)
+}
+
+/// Answers at a socket that listens already, as [`serve`] does.
+///
+/// # Errors
+/// No thread.
+pub fn go_on(listener: UnixListener, file: PathBuf, service: Arc<Service>) -> anyhow::Result<()> {
     thread::Builder::new()
         .name("control".to_owned())
         .spawn(move || {
-            for stream in listener.incoming().flatten() {
-                if let Err(error) = answer(stream, &file, &service) {
+            while !service.is_replaced() {
+                let Ok((stream, _)) = listener.accept() else {
+                    continue;
+                };
+                if let Err(error) = answer(stream, &listener, &file, &service) {
                     tracing::debug!(%error, "a question was not answered");
                 }
             }
@@ -98,12 +112,26 @@ pub fn serve(socket: &Path, file: PathBuf, service: Arc<Service>) -> anyhow::Res
     Ok(())
 }
 
-fn answer(stream: UnixStream, file: &Path, service: &Service) -> anyhow::Result<()> {
+fn answer(
+    stream: UnixStream,
+    listener: &UnixListener,
+    file: &Path,
+    service: &Service,
+) -> anyhow::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
     BufReader::new(stream.try_clone()?.take(ASK_MAX)).read_line(&mut line)?;
-    let result = serde_json::from_str::<Request>(&line)
+    let request = serde_json::from_str::<Request>(&line);
+    if request
+        .as_ref()
+        .is_ok_and(|request| request.ask == Ask::Takeover)
+    {
+        return service.hand_over(&stream, listener).inspect_err(|error| {
+            tracing::warn!(%error, "nothing was handed over: this switch goes on");
+        });
+    }
+    let result = request
         .map_err(|error| anyhow!("no question that is known: {error}"))
         .and_then(|request| respond(request.ask, file, service));
     let value = match result {
@@ -117,6 +145,7 @@ fn answer(stream: UnixStream, file: &Path, service: &Service) -> anyhow::Result<
 fn respond(ask: Ask, file: &Path, service: &Service) -> anyhow::Result<Value> {
     let order = match ask {
         Ask::Reload => return Ok(serde_json::to_value(reload_file(service, file)?)?),
+        Ask::Takeover => bail!("it is answered elsewhere"),
         Ask::Show => show,
         Ask::Ports => |worker: &mut Worker| each(&worker.engine, port),
         Ask::Drops => |worker: &mut Worker| each(&worker.engine, drops),
@@ -235,11 +264,7 @@ fn addresses(worker: &mut Worker) -> Value {
     each.collect()
 }
 
-/// Asks a running switch.
-///
-/// # Errors
-/// No switch answers there, or it refuses.
-pub fn ask(socket: &Path, ask: Ask) -> anyhow::Result<Value> {
+fn send(socket: &Path, ask: Ask) -> anyhow::Result<UnixStream> {
     let stream = UnixStream::connect(socket).with_context(|| {
         format!(
             "no switch answers at {}; start one with `sluicegate switch run FILE`, or name its socket",
@@ -248,6 +273,23 @@ pub fn ask(socket: &Path, ask: Ask) -> anyhow::Result<Value> {
     })?;
     stream.set_read_timeout(Some(PATIENCE))?;
     writeln!(&stream, "{}", serde_json::to_string(&Request { ask })?)?;
+    Ok(stream)
+}
+
+/// Asks a running switch for everything that it has: the connection by which that comes.
+///
+/// # Errors
+/// No switch answers there.
+pub fn ask_for_everything(socket: &Path) -> anyhow::Result<UnixStream> {
+    send(socket, Ask::Takeover)
+}
+
+/// Asks a running switch.
+///
+/// # Errors
+/// No switch answers there, or it refuses.
+pub fn ask(socket: &Path, ask: Ask) -> anyhow::Result<Value> {
+    let stream = send(socket, ask)?;
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line)?;
     let mut answer: Value = serde_json::from_str(&line).context("the switch answered nonsense")?;

@@ -1,6 +1,6 @@
 //! Counters of a port.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Why a frame was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Drop {
 }
 
 /// What passed a port, and what did not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Frames that came by this port.
     pub received_frames: u64,

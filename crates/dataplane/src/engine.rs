@@ -9,6 +9,10 @@
 //!
 //! It reads no clock and never sleeps: [`Engine::poll`] does what can be done now.
 
+#[cfg(test)]
+mod killed;
+mod restore;
+
 use std::{collections::HashSet, mem, sync::Arc};
 
 use sluicegate_vswitch::{
@@ -20,6 +24,7 @@ use sluicegate_vswitch::{
 use crate::{
     count::{Counters, Drop},
     frame::{Frame, FrameId, START, Store},
+    ledger::Ledger,
     memory::Memory,
     offload::{self, Work},
     port::{Delivery, Intake, Outgoing, Port},
@@ -72,6 +77,8 @@ pub struct Bay {
     blocked_ns: Option<u64>,
     /// Copies of flooded frames that wait for it.
     flooded: u32,
+    /// The guest that a predecessor had is to come back; frames wait for it until then, ns.
+    awaited_ns: Option<u64>,
 }
 
 /// The switch of a thread.
@@ -85,6 +92,7 @@ pub struct Engine {
     choice: Choice,
     now_ns: u64,
     flood: Vec<u16>,
+    ledger: Option<Arc<Ledger>>,
 }
 
 fn side(port: u16) -> Side {
@@ -150,6 +158,7 @@ impl Engine {
             choice,
             now_ns: 0,
             flood: Vec::new(),
+            ledger: None,
         }
     }
 
@@ -176,8 +185,10 @@ impl Engine {
             ends: false,
             blocked_ns: None,
             flooded: 0,
+            awaited_ns: None,
         });
         self.learning.set_port(number, Some(member));
+        self.await_guest(number);
     }
 
     /// Changes what the operator says of a port.
@@ -191,6 +202,9 @@ impl Engine {
     /// Removes a port. What it has sent is delivered, what waits for it is dropped.
     pub fn remove(&mut self, number: u16) {
         self.detach(number);
+        if let Some(Port::Vhost(device)) = self.bay_mut(number).map(|bay| &mut bay.port) {
+            device.reset();
+        }
         self.discard(number, Drop::NoReceiver);
         self.learning.set_port(number, None);
         self.bays[usize::from(number)] = None;
@@ -292,21 +306,21 @@ impl Engine {
         let Port::Vhost(device) = &mut bay.port else {
             return Err("the port has no rings".to_owned());
         };
+        let had_rings = device.has_rings();
         let base = device.apply(change).map_err(|refused| refused.0);
         self.memories[index] = Arc::clone(device.memory());
         if starts && base.is_ok() {
             bay.closed = None;
         }
         bay.ends &= !is_gone;
-        if !device.is_up() {
-            self.discard(number, Drop::NoReceiver);
-        }
+        self.note_pairs(number, is_gone && had_rings);
         base
     }
 
     /// Copies out the frames of a port that wait, and gives it its buffers back. Beyond a bound
     /// they are dropped, so that a guest that resets its rings over and over fills no memory.
     fn detach(&mut self, number: u16) {
+        while self.take_one(number, true) == Some(true) {}
         let (mut bytes, mut kept, mut dropped) = (0, Vec::new(), HashSet::new());
         for (id, frame) in self.frames.iter() {
             if frame.from != number || frame.pending == 0 {
@@ -326,9 +340,7 @@ impl Engine {
             self.drop_at(number, Drop::Left);
             self.release(id);
         }
-        if let Some(Port::Vhost(device)) = self.bay_mut(number).map(|bay| &mut bay.port) {
-            device.publish(true);
-        }
+        self.settle();
     }
 
     /// Drops all frames that wait for a port.
@@ -361,8 +373,10 @@ impl Engine {
             bay.closed = Some(reason.to_owned());
             bay.ends = true;
             if let Port::Vhost(device) = &mut bay.port {
-                **device = Default::default();
+                device.reset();
+                device.record_pairs();
             }
+            bay.awaited_ns = None;
         }
         self.memories[usize::from(number)] = Arc::default();
         self.learning.forget(number);
@@ -377,14 +391,7 @@ impl Engine {
             moved += self.serve_blocked(number);
             moved += self.take_burst(number);
         }
-        // Receivers see their frames before senders are told that they have them.
-        for sent in [false, true] {
-            for bay in self.bays.iter_mut().flatten() {
-                if let Port::Vhost(device) = &mut bay.port {
-                    device.publish(sent);
-                }
-            }
-        }
+        self.settle();
         moved
     }
 
@@ -428,6 +435,7 @@ impl Engine {
                 self.close(number, SHRUNK);
             }
         }
+        self.give_up_waiting();
     }
 
     fn take_burst(&mut self, number: u16) -> usize {
@@ -440,35 +448,49 @@ impl Engine {
             }
         }
         for taken in 0..BURST {
-            let id = self.frames.take();
-            let Some(Some(bay)) = self.bays.get_mut(usize::from(number)) else {
-                self.frames.put(id);
+            if self.take_one(number, false) != Some(true) {
                 return taken;
-            };
-            let frame = self.frames.get_mut(id);
-            match bay.port.take(frame) {
-                Ok(Intake::Frame) => {
-                    (frame.from, frame.pending, frame.parent) = (number, 1, None);
-                    self.forward(number, id);
-                    self.release(id);
-                }
-                Ok(Intake::Malformed) => {
-                    (frame.from, frame.pending, frame.parent) = (number, 1, None);
-                    bay.counters.drop(Drop::Malformed);
-                    self.release(id);
-                }
-                Ok(Intake::Empty) => {
-                    self.frames.put(id);
-                    return taken;
-                }
-                Err(Broken(reason)) => {
-                    self.frames.put(id);
-                    self.close(number, reason);
-                    return taken;
-                }
             }
         }
         BURST
+    }
+
+    /// Takes a frame of a port, or only one that a predecessor had taken; whether there was one.
+    #[inline]
+    fn take_one(&mut self, number: u16, only_again: bool) -> Option<bool> {
+        let id = self.frames.take();
+        let Some(Some(bay)) = self.bays.get_mut(usize::from(number)) else {
+            self.frames.put(id);
+            return None;
+        };
+        let frame = self.frames.get_mut(id);
+        let taken = match &mut bay.port {
+            Port::Vhost(device) if only_again => device.take_again(frame),
+            Port::Tap(_) if only_again => Ok(Intake::Empty),
+            port => port.take(frame),
+        };
+        match taken {
+            Ok(Intake::Frame) => {
+                (frame.from, frame.pending, frame.parent) = (number, 1, None);
+                self.forward(number, id);
+                self.release(id);
+            }
+            Ok(Intake::Malformed) => {
+                (frame.from, frame.pending, frame.parent) = (number, 1, None);
+                bay.counters.drop(Drop::Malformed);
+                self.release(id);
+            }
+            Ok(Intake::Empty) => {
+                self.frames.put(id);
+                return Some(false);
+            }
+            Err(Broken(reason)) => {
+                self.frames.put(id);
+                self.close(number, reason);
+                return None;
+            }
+        }
+        Some(true)
     }
 
     /// Finds the exits of a frame and offers it to each.
@@ -511,9 +533,7 @@ impl Engine {
         let mut exits = mem::take(&mut self.flood);
         exits.extend(self.learning.flood(vlan, from).map(|(port, _)| port));
         for &exit in &exits {
-            if self.switch.is_ready(side(exit)) {
-                self.offer(id, exit);
-            } else {
+            if !self.flood_now(id, exit) {
                 self.offer_copy(id, exit);
             }
         }
@@ -521,10 +541,33 @@ impl Engine {
         self.flood = exits;
     }
 
+    /// Delivers a flooded frame if its exit takes it as it is and at once. So the buffers of its
+    /// sender are free when this poll ends.
+    fn flood_now(&mut self, id: FrameId, exit: u16) -> bool {
+        let Some(Some(bay)) = self.bays.get(usize::from(exit)) else {
+            return true;
+        };
+        let takes = bay.port.is_up() && bay.port.takes().takes(self.frames.get(id).work);
+        if !takes || !self.switch.lets_through(side(exit)) {
+            return false;
+        }
+        match self.deliver(id, exit) {
+            Delivery::NoRoom => {
+                self.block(exit);
+                false
+            }
+            _ => true,
+        }
+    }
+
     fn offer_copy(&mut self, id: FrameId, exit: u16) {
         let Some(Some(bay)) = self.bays.get_mut(usize::from(exit)) else {
             return;
         };
+        if !bay.port.is_up() && bay.awaited_ns.is_none() {
+            bay.counters.drop(Drop::NoReceiver);
+            return;
+        }
         if bay.flooded >= FLOODED_MAX {
             bay.counters.drop(Drop::Flooded);
             return;
@@ -549,7 +592,7 @@ impl Engine {
         let Some(Some(bay)) = self.bays.get_mut(usize::from(exit)) else {
             return;
         };
-        if !bay.port.is_up() {
+        if !bay.port.is_up() && bay.awaited_ns.is_none() {
             bay.counters.drop(Drop::NoReceiver);
             return;
         }
@@ -614,7 +657,9 @@ impl Engine {
         let Ok(parts) = parts else {
             return self.drop_at(from, Drop::Malformed);
         };
-        for part in parts {
+        // A predecessor has delivered the first of them.
+        let delivered = usize::from(self.frames.get(id).parts);
+        for part in parts.into_iter().skip(delivered) {
             let child = self.frames.take();
             self.frames.get_mut(id).pending += 1;
             let pair = self.frames.get(id).pair;
@@ -652,8 +697,19 @@ impl Engine {
             bay.port.release(pair, token);
         }
         if let Some(parent) = parent {
-            self.release(parent);
+            self.release_part(parent);
         }
+    }
+
+    /// A part of a frame has been delivered.
+    fn release_part(&mut self, id: FrameId) {
+        let frame = self.frames.get_mut(id);
+        frame.parts = frame.parts.saturating_add(1);
+        let (from, pair, parts) = (usize::from(frame.from), frame.pair, frame.parts);
+        if let (Some(token), Some(Some(bay))) = (frame.token, self.bays.get_mut(from)) {
+            bay.port.deliver_parts(pair, token, parts);
+        }
+        self.release(id);
     }
 
     /// Delivers frames to a receiver that has buffers again, or drops them if it took none for
@@ -662,7 +718,7 @@ impl Engine {
         let Some(Some(bay)) = self.bays.get_mut(usize::from(exit)) else {
             return 0;
         };
-        let Some(since_ns) = bay.blocked_ns else {
+        let Some(since_ns) = bay.blocked_ns.filter(|_| bay.awaited_ns.is_none()) else {
             return 0;
         };
         let moved = match bay.port.has_new_room() {

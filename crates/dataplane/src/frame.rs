@@ -48,6 +48,8 @@ pub struct Frame {
     pub flooded: Option<u16>,
     /// The frame that this one was cut from, which it keeps.
     pub parent: Option<FrameId>,
+    /// Of a frame that is cut: its parts that were delivered.
+    pub parts: u16,
     /// The first bytes.
     pub start: [u8; START],
     /// Where the others are.
@@ -70,6 +72,7 @@ impl Default for Frame {
             work: Work::default(),
             flooded: None,
             parent: None,
+            parts: 0,
             start: [0; START],
             rest: Rest::default(),
             pieces: Vec::new(),
@@ -157,6 +160,7 @@ impl Store {
     #[inline]
     pub fn put(&mut self, id: FrameId) {
         let frame = self.get_mut(id);
+        frame.parts = 0;
         if frame.own.capacity() > OWN_KEPT {
             frame.own = Vec::new();
         }

@@ -15,6 +15,8 @@ pub mod control;
 pub mod count;
 pub mod engine;
 pub mod frame;
+pub mod handover;
+pub mod ledger;
 pub mod memory;
 pub mod offload;
 pub mod port;

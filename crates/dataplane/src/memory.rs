@@ -10,10 +10,13 @@
 
 use std::{
     fs::File,
+    os::unix::fs::MetadataExt,
     ptr,
     sync::{
         Arc, Once,
-        atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicUsize, Ordering, fence},
+        atomic::{
+            AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+        },
     },
 };
 
@@ -127,6 +130,45 @@ impl Drop for Region {
     }
 }
 
+/// The log of a migration: a bit for each page of the guest that was written (vhost-user,
+/// "Migration").
+#[derive(Debug)]
+pub struct Log(Region);
+
+impl Log {
+    const PAGE: u64 = 4096;
+
+    /// Maps `bytes` of a file from an offset.
+    ///
+    /// # Errors
+    /// As [`Region::map`].
+    pub fn map(bytes: u64, file: File, offset: u64) -> Result<Self, Refused> {
+        Region::map(0, 0, bytes, file, offset).map(Self)
+    }
+
+    /// So many bytes at an address of the guest have been written. Pages that have no bit, since
+    /// the log is too short, are left out.
+    pub fn mark(&self, address: u64, bytes: u64) {
+        let Some(last) = address.checked_add(bytes.saturating_sub(1)) else {
+            return;
+        };
+        let pages = (self.0.bytes() * 8).min(last / Self::PAGE + 1);
+        for page in address / Self::PAGE..pages {
+            // SAFETY: `page` is below the number of bits of the mapping, which lives as long as
+            // `self`; the frontend changes it with atomic accesses, too.
+            let byte = unsafe {
+                &*self
+                    .0
+                    .mapping
+                    .as_ptr()
+                    .cast::<AtomicU8>()
+                    .add(page as usize / 8)
+            };
+            byte.fetch_or(1 << (page % 8), Ordering::AcqRel);
+        }
+    }
+}
+
 /// All regions of one port.
 #[derive(Debug, Default)]
 pub struct Memory {
@@ -191,6 +233,11 @@ impl Memory {
         None
     }
 
+    /// The address of a piece in the guest.
+    pub fn address(&self, piece: Piece) -> u64 {
+        self.regions[usize::from(piece.region)].guest + piece.offset
+    }
+
     /// The address here of a piece of this memory.
     ///
     /// # Panics
@@ -237,9 +284,25 @@ impl Memory {
         }
     }
 
+    /// The file behind a piece, by device and number, and where in it the piece begins.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn place(&self, piece: Piece) -> Result<[u64; 3], Refused> {
+        let region = &self.regions[usize::from(piece.region)];
+        let Some(file) = region.mapping.file_offset() else {
+            return Err(Refused("a region has no file".to_owned()));
+        };
+        let about = file.file().metadata();
+        let about = about.map_err(|error| Refused(error.to_string()))?;
+        Ok([about.dev(), about.ino(), file.start() + piece.offset])
+    }
+
     /// Copies bytes to the beginning of a piece that is at least as long.
     #[inline]
     pub fn write(&self, piece: Piece, from: &[u8]) {
+        #[cfg(test)]
+        crash::step();
         assert!(from.len() <= piece.len as usize);
         // SAFETY: `pointer` has checked the piece, the assertion the length.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.pointer(piece), from.len()) }
@@ -248,6 +311,8 @@ impl Memory {
     /// Copies from a piece of another memory, or of this one, to a piece that is at least as long.
     #[inline]
     pub fn copy(&self, piece: Piece, from: &Self, source: Piece) {
+        #[cfg(test)]
+        crash::step();
         assert!(source.len <= piece.len);
         // SAFETY: `pointer` has checked both pieces, the assertion the length. A guest may have
         // made them overlap, which `copy` allows.
@@ -310,8 +375,99 @@ impl Word {
     /// Writes it after everything that was written before.
     #[inline]
     pub fn store(&self, value: u16) {
+        #[cfg(test)]
+        crash::step();
         // SAFETY: as in `load`.
         unsafe { &*self.address }.store(value.to_le(), Ordering::Release);
+    }
+}
+
+/// Words of 64 bits in a file that outlives this process: what was stored before it was killed is
+/// there afterwards, in the order in which it was stored.
+#[derive(Debug)]
+pub struct Cells {
+    mapping: MmapRegion,
+    guarded: usize,
+}
+
+impl Cells {
+    /// Maps the first `count` words of a file that is at least as long.
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn map(file: File, count: usize) -> Result<Self, Refused> {
+        let bytes = count * size_of::<u64>();
+        let refuse = |reason: &dyn std::fmt::Display| Refused(reason.to_string());
+        if file.metadata().map_err(|error| refuse(&error))?.len() < bytes as u64 {
+            return Err(refuse(&"it is too short"));
+        }
+        let mapping = MmapRegion::from_file(FileOffset::new(file, 0), bytes);
+        let mapping = mapping.map_err(|error| refuse(&error))?;
+        let guarded = guard::add(mapping.as_ptr() as usize, bytes)
+            .ok_or_else(|| refuse(&"too many regions are mapped"))?;
+        Ok(Self { mapping, guarded })
+    }
+
+    /// Whether the file has shrunk, or its file system had no room for a page of it.
+    pub fn is_broken(&self) -> bool {
+        guard::is_broken(self.guarded)
+    }
+
+    #[inline]
+    fn cell(&self, at: usize) -> &AtomicU64 {
+        assert!(at < self.mapping.size() / size_of::<u64>());
+        // SAFETY: the assertion keeps the word within the mapping, which begins at a page and lives
+        // as long as `self`; all accesses to it are atomic.
+        unsafe { &*self.mapping.as_ptr().cast::<AtomicU64>().add(at) }
+    }
+
+    /// Reads a word.
+    #[inline]
+    pub fn load(&self, at: usize) -> u64 {
+        self.cell(at).load(Ordering::Acquire)
+    }
+
+    /// Writes a word after everything that was written before, in this file and in guests.
+    #[inline]
+    pub fn store(&self, at: usize, value: u64) {
+        #[cfg(test)]
+        crash::step();
+        self.cell(at).store(value, Ordering::Release);
+    }
+}
+
+impl Drop for Cells {
+    fn drop(&mut self) {
+        guard::remove(self.guarded);
+    }
+}
+
+/// Death at a chosen write, for tests of what a successor makes of the rest.
+#[cfg(test)]
+pub mod crash {
+    use std::cell::Cell;
+
+    thread_local! {
+        static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
+    }
+
+    /// The thread panics instead of its write number `writes`, counted from 0.
+    pub fn at(writes: u64) {
+        LEFT.set(writes);
+    }
+
+    /// Writes that are left.
+    pub fn left() -> u64 {
+        LEFT.get()
+    }
+
+    pub(super) fn step() {
+        let left = LEFT.get();
+        if left == 0 {
+            LEFT.set(u64::MAX);
+            std::panic::resume_unwind(Box::new("the process dies here"));
+        }
+        LEFT.set(left.saturating_sub(u64::from(left != u64::MAX)));
     }
 }
 
@@ -454,6 +610,21 @@ mod tests {
         let at = |guest| Arc::new(Region::map(guest, 0, 4096, file(4096), 0).expect("a region"));
         assert!(Memory::new(vec![at(0), at(4096)]).is_ok());
         assert!(Memory::new(vec![at(0), at(4095)]).is_err());
+    }
+
+    #[test]
+    fn a_log_has_a_bit_for_each_page_that_it_has_room_for() {
+        let file = file(4096);
+        let log = Log::map(4096, file.try_clone().expect("a handle"), 0).expect("a log");
+        log.mark(4096 * 9 + 4000, 97);
+        log.mark(4096 * 16, 0);
+        log.mark(4096 * (8 * 4096 - 1), 1 << 40);
+        log.mark(u64::MAX, 2);
+        let mut bytes = vec![0; 4096];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0).expect("read");
+        let mut expected = vec![0; 4096];
+        (expected[1], expected[2], expected[4095]) = (0b110, 1, 0x80);
+        assert_eq!(bytes, expected);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A frame between two guests keeps it. Where the receiver's port cannot take such a frame, the
 //! switch does the work: it completes the checksum, and cuts a segment of TCP into frames.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Length of the header before each frame (with `num_buffers`).
 pub const HEADER: usize = 12;
@@ -23,7 +23,7 @@ const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
 /// The kinds of segments that are cut later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Family {
     /// TCP over IPv4.
     Tcp4,
@@ -32,7 +32,7 @@ pub enum Family {
 }
 
 /// Work that is left to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
     /// A checksum: where its range begins, from the beginning of the frame, and where in the range
     /// it is stored.

@@ -118,6 +118,13 @@ impl Port {
         }
     }
 
+    /// So many parts of a frame of this port are delivered.
+    pub fn deliver_parts(&mut self, pair: u16, token: u16, parts: u16) {
+        if let Self::Vhost(device) = self {
+            device.deliver_parts(pair, token, parts);
+        }
+    }
+
     /// Delivers a frame.
     ///
     /// # Errors

@@ -131,6 +131,38 @@ impl Ring {
         })
     }
 
+    /// Where a ring is: the places of its parts in the files of this memory.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn places(&self, memory: &Memory) -> Result<[[u64; 3]; 3], Refused> {
+        let place = |piece| memory.place(piece);
+        Ok([
+            place(self.descriptors)?,
+            place(self.available)?,
+            place(self.used)?,
+        ])
+    }
+
+    /// Goes on where a predecessor had decided to: `used` is the index that the driver was to be
+    /// shown, behind entries that are written already.
+    pub fn resume(&mut self, used: u16) {
+        self.used_index.store(used);
+        (self.next_used, self.shown_used) = (used, used);
+    }
+
+    /// The next used entry to write.
+    #[inline]
+    pub fn next_used(&self) -> u16 {
+        self.next_used
+    }
+
+    /// The used index that the driver has been shown.
+    #[inline]
+    pub fn shown(&self) -> u16 {
+        self.shown_used
+    }
+
     /// Entries.
     pub fn size(&self) -> u16 {
         self.size

@@ -2,8 +2,12 @@
 
 use std::{
     collections::HashMap,
+    os::unix::net::{UnixListener, UnixStream},
     path::Path,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use anyhow::Context;
@@ -11,11 +15,14 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
 
 use crate::{
-    config::{Config, Kind, PORTS_MAX, PortConfig},
+    config::{Config, Kind, PortConfig},
+    control,
     engine::Engine,
+    handover::{self, Estate},
+    ledger::Ledger,
     port::Port,
     tap::Tap,
-    vhost::{Offer, device::Device, session::Session},
+    vhost::{Offer, device::Device, link::Link, session::Session},
     worker::{Handle, Running, Worker},
 };
 
@@ -36,9 +43,11 @@ pub struct Reload {
 pub struct Service {
     running: Running,
     state: Mutex<State>,
+    is_replaced: AtomicBool,
 }
 
 struct State {
+    ledger: Arc<Ledger>,
     config: Config,
     numbers: HashMap<String, u16>,
 }
@@ -49,26 +58,117 @@ impl Service {
     /// # Errors
     /// A port's socket or interface cannot be had: all others are given back.
     pub fn start(config: Config) -> anyhow::Result<Self> {
-        let engine = Engine::new(config.choice, secret()?);
-        let running = Worker::start(engine, config.pace)?;
-        let mut state = State {
-            config: Config {
-                ports: Vec::new(),
-                ..config.clone()
-            },
-            numbers: HashMap::new(),
-        };
+        let ledger = Ledger::open(&config.state)?;
+        let (running, mut state) = State::begin(&config, ledger)?;
         for port in &config.ports {
-            if let Err(error) = state.add(&running.handle, port) {
+            if let Err(error) = state.add(&running.handle, port, None) {
                 running.end();
                 return Err(error);
             }
         }
+        // Nothing was sent before all ports and their addresses were there.
+        let begin = |worker: &mut Worker| {
+            worker.engine.remember();
+            worker.rests = false;
+        };
+        running.handle.call(begin).map_err(failed)?;
         state.config = config;
-        Ok(Self {
+        Ok(Self::new(running, state))
+    }
+
+    fn new(running: Running, state: State) -> Self {
+        Self {
             running,
             state: Mutex::new(state),
-        })
+            is_replaced: AtomicBool::new(false),
+        }
+    }
+
+    /// Goes on with what another process had, which then ends; its control socket, and for how long
+    /// no frame moved, ns. After an error this process must end without touching anything: the
+    /// other one goes on.
+    ///
+    /// # Errors
+    /// As [`Service::start`], or the other process does not hand over.
+    pub fn take_over(config: Config) -> anyhow::Result<(Self, UnixListener, u64)> {
+        let stream = control::ask_for_everything(&config.socket)?;
+        let mut estate = Estate::receive(&stream)?;
+        let (running, mut state) = State::begin(&config, Ledger::over(estate.ledger)?)?;
+        let mut links = Vec::new();
+        for port in &config.ports {
+            let mut bays = estate.bays.iter();
+            let at = bays.position(|bay| bay.name == port.name);
+            let old = at.map(|at| estate.bays.swap_remove(at));
+            links.extend(state.add(&running.handle, port, old)?);
+        }
+        for link in &links {
+            link.wait_until_begun();
+        }
+        handover::ready(&stream)?;
+        let copies = std::mem::take(&mut estate.copies);
+        let begin = move |worker: &mut Worker| {
+            worker.engine.remember();
+            for (copy, bytes) in &copies {
+                worker.engine.take_copy(copy, bytes);
+            }
+            worker.rests = false;
+        };
+        running.handle.call(begin).map_err(failed)?;
+        let outage_ns = handover::clock_ns().saturating_sub(estate.stopped_ns);
+        links.iter().for_each(|link| link.own());
+        state.config = config;
+        Ok((Self::new(running, state), estate.control, outage_ns))
+    }
+
+    /// Hands everything to a process that takes over, and is replaced by it.
+    ///
+    /// # Errors
+    /// The other process failed; this one goes on.
+    pub fn hand_over(&self, stream: &UnixStream, control: &UnixListener) -> anyhow::Result<()> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let links = self.handle().call(|worker| {
+            let sessions = worker.sessions.iter();
+            let links = sessions.map(|(&port, session)| (port, Arc::clone(session.link())));
+            links.collect::<Vec<_>>()
+        });
+        let links = links.map_err(failed)?;
+        let mut connections: HashMap<u16, _> = links
+            .iter()
+            .filter_map(|(port, link)| Some((*port, link.stop()?)))
+            .collect();
+        let control = control.try_clone()?;
+        let file = state.ledger.file().try_clone()?;
+        let estate = self.handle().call(move |worker| {
+            worker.rests = true;
+            worker.engine.settle();
+            let stopped_ns = handover::clock_ns();
+            let copies = worker.engine.copies();
+            let bays = worker.bays(|port| connections.remove(&port));
+            bays.map(|bays| Estate {
+                control,
+                ledger: file,
+                bays,
+                copies,
+                stopped_ns,
+            })
+        });
+        let done = estate
+            .map_err(failed)
+            .and_then(|estate| estate?.send(stream))
+            .and_then(|()| handover::let_go(stream));
+        if let Err(error) = done {
+            let go_on = |worker: &mut Worker| worker.rests = false;
+            self.handle().call(go_on).map_err(failed)?;
+            links.iter().for_each(|(_, link)| link.go_on());
+            return Err(error);
+        }
+        self.is_replaced.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether another process has taken over. This one must end, and leave everything as it is.
+    pub fn is_replaced(&self) -> bool {
+        self.is_replaced.load(Ordering::Acquire)
     }
 
     /// Gives orders to its thread.
@@ -83,8 +183,13 @@ impl Service {
     pub fn reload(&self, config: Config) -> anyhow::Result<Reload> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut reload = Reload {
-            needs_restart: (config.choice, config.pace, &config.socket)
-                != (state.config.choice, state.config.pace, &state.config.socket),
+            needs_restart: (config.choice, config.pace, &config.socket, &config.state)
+                != (
+                    state.config.choice,
+                    state.config.pace,
+                    &state.config.socket,
+                    &state.config.state,
+                ),
             ..Reload::default()
         };
         let before = state.config.ports.clone();
@@ -93,7 +198,9 @@ impl Service {
             new.any(|new| new.name == port.name && new.kind == port.kind)
         };
         for port in before.iter().filter(|port| !kept(port)) {
+            let number = state.number(&port.name)?;
             state.remove(&self.running.handle, &port.name)?;
+            state.ledger.forget(number);
             reload.removed.push(port.name.clone());
         }
         for port in &config.ports {
@@ -105,7 +212,7 @@ impl Service {
                     reload.changed.push(port.name.clone());
                 }
                 None => {
-                    state.add(&self.running.handle, port)?;
+                    state.add(&self.running.handle, port, None)?;
                     reload.added.push(port.name.clone());
                 }
             }
@@ -118,7 +225,7 @@ impl Service {
         self.running.has_ended()
     }
 
-    /// Ends the switch. Frames that wait are lost with their senders' rings left as they are.
+    /// Ends the switch. Frames that wait stay in the rings of their senders for a successor.
     pub fn end(&self) {
         self.running.end();
     }
@@ -129,12 +236,50 @@ fn failed(reason: String) -> anyhow::Error {
 }
 
 impl State {
-    fn add(&mut self, handle: &Handle, config: &PortConfig) -> anyhow::Result<()> {
-        let free = (0..PORTS_MAX as u16).find(|number| !self.numbers.values().any(|n| n == number));
-        let number = free.context("the switch has no further port")?;
+    /// A switch without ports, which rests.
+    fn begin(config: &Config, ledger: Arc<Ledger>) -> anyhow::Result<(Running, Self)> {
+        let mut engine = Engine::new(config.choice, secret()?);
+        engine.keep(Arc::clone(&ledger));
+        let running = Worker::start(engine, config.pace)?;
+        let state = Self {
+            ledger,
+            config: Config {
+                ports: Vec::new(),
+                ..config.clone()
+            },
+            numbers: HashMap::new(),
+        };
+        Ok((running, state))
+    }
+
+    /// Adds a port, with what another process had of it. Returns what says when the connection of
+    /// that process has begun here.
+    fn add(
+        &mut self,
+        handle: &Handle,
+        config: &PortConfig,
+        old: Option<handover::Bay>,
+    ) -> anyhow::Result<Option<Arc<Link>>> {
+        let (counters, closed, tap, listener, begin) = match old {
+            Some(old) => (
+                old.counters,
+                old.closed,
+                old.tap,
+                old.listener,
+                old.connection,
+            ),
+            None => Default::default(),
+        };
+        let number = self.choose_number(&config.name)?;
         let port = match &config.kind {
-            Kind::VhostUser(..) => Port::Vhost(Box::<Device>::default()),
-            Kind::Tap(name) => Port::Tap(Box::new(Tap::open(name)?)),
+            Kind::VhostUser(..) => {
+                let record = self.ledger.record(number);
+                Port::Vhost(Box::new(Device::new(Some(record))))
+            }
+            Kind::Tap(name) => Port::Tap(Box::new(match tap {
+                Some(file) => Tap::over(file, name),
+                None => Tap::open(name)?,
+            })),
         };
         let (name, member, filter) = (
             config.name.clone(),
@@ -144,31 +289,50 @@ impl State {
         handle
             .call(move |worker| {
                 worker.engine.add(number, name, port, member, filter);
+                if let Some(bay) = worker.engine.bay_mut(number) {
+                    (bay.counters, bay.closed) = (counters, closed);
+                }
                 worker.watch();
             })
             .map_err(failed)?;
         self.numbers.insert(config.name.clone(), number);
         self.config.ports.push(config.clone());
-        if let Kind::VhostUser(path, mode, pairs) = &config.kind {
-            let offer = Offer {
-                pairs: *pairs,
-                mac: match config.filter.macs[..] {
-                    [only] => Some(only),
-                    _ => None,
-                },
-            };
-            let started = Session::start(path, *mode, offer, number, handle.clone());
-            let session = match started.with_context(|| format!("port {}", config.name)) {
-                Ok(session) => session,
-                Err(error) => {
-                    self.remove(handle, &config.name)?;
-                    return Err(error);
-                }
-            };
-            let keep = move |worker: &mut Worker| worker.sessions.insert(number, session).is_some();
-            handle.call(keep).map_err(failed)?;
-        }
-        Ok(())
+        let Kind::VhostUser(path, mode, pairs) = &config.kind else {
+            return Ok(None);
+        };
+        let offer = Offer {
+            pairs: *pairs,
+            mac: match config.filter.macs[..] {
+                [only] => Some(only),
+                _ => None,
+            },
+        };
+        let begins = begin.is_some();
+        let started = match listener.filter(|listener| is_at(listener, path)) {
+            None if !begins => Session::start(path, *mode, offer, number, handle.clone()),
+            listener => Session::go_on(path, listener, begin, offer, number, handle.clone()),
+        };
+        let session = match started.with_context(|| format!("port {}", config.name)) {
+            Ok(session) => session,
+            Err(error) => {
+                self.remove(handle, &config.name)?;
+                return Err(error);
+            }
+        };
+        let link = begins.then(|| Arc::clone(session.link()));
+        let keep = move |worker: &mut Worker| worker.sessions.insert(number, session).is_some();
+        handle.call(keep).map_err(failed)?;
+        Ok(link)
+    }
+
+    /// A port of the same name has the number that it had in a predecessor.
+    fn choose_number(&self, name: &str) -> anyhow::Result<u16> {
+        let is_taken = |number| self.numbers.values().any(|&taken| taken == number);
+        let before = self.ledger.find(name);
+        let number = before.or_else(|| self.ledger.free(is_taken));
+        let number = number.context("the switch has no further port")?;
+        self.ledger.claim(number, name)?;
+        Ok(number)
     }
 
     fn change(&mut self, handle: &Handle, config: &PortConfig) -> anyhow::Result<()> {
@@ -205,6 +369,12 @@ impl State {
         let number = self.numbers.get(name).copied();
         number.with_context(|| format!("there is no port '{name}'"))
     }
+}
+
+/// Whether a socket listens at a path.
+fn is_at(listener: &UnixListener, path: &Path) -> bool {
+    let address = listener.local_addr().ok();
+    address.is_some_and(|address| address.as_pathname() == Some(path))
 }
 
 /// A key that tenants do not know.

@@ -88,13 +88,18 @@ impl Tap {
         // SAFETY: this request takes a number and no pointer.
         let offloads = unsafe { libc::ioctl(descriptor, TUNSETOFFLOAD, OFFLOADS) };
         succeed(offloads).with_context(|| format!("{name}: cannot set its offloads"))?;
-        Ok(Self {
+        Ok(Self::over(file, name))
+    }
+
+    /// Over the descriptor of another process.
+    pub fn over(file: File, name: &str) -> Self {
+        Self {
             file,
             name: name.to_owned(),
             buffer: vec![0; READ_MAX].into(),
             held: 0,
             whole: Vec::new(),
-        })
+        }
     }
 
     /// Its descriptor, readable when the kernel has frames.

@@ -5,14 +5,14 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::net::UnixListener},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
         mpsc::sync_channel,
     },
     thread::{self, JoinHandle},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
@@ -27,8 +27,9 @@ use rustix::{
 
 use crate::{
     engine::Engine,
+    handover,
     port::Port,
-    vhost::{Change, session::Session},
+    vhost::{Change, link::Connection, session::Session},
 };
 
 /// How the thread waits.
@@ -45,6 +46,9 @@ const HOUSEKEEPING_NS: u64 = 100_000_000;
 
 /// Polls between two looks at the clock.
 const POLLS_PER_LOOK: u32 = 16;
+
+/// Between two looks for orders of a worker that rests.
+const REST: Duration = Duration::from_micros(50);
 
 /// In the data of an event: an order, and not a port.
 const ORDER: u64 = u64::MAX;
@@ -158,6 +162,8 @@ pub struct Worker {
     pub sessions: HashMap<u16, Session>,
     /// What it has done with its time.
     pub effort: Effort,
+    /// It obeys orders and touches no ring.
+    pub rests: bool,
     pace: Pace,
     orders: Arc<Orders>,
     epoll: OwnedFd,
@@ -168,7 +174,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts a thread for a switch.
+    /// Starts a thread for a switch. It rests until its ports are complete.
     ///
     /// # Errors
     /// The kernel gives no thread, eventfd or epoll.
@@ -184,6 +190,7 @@ impl Worker {
             engine,
             sessions: HashMap::new(),
             effort: Effort::default(),
+            rests: true,
             pace,
             orders,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).context("no epoll")?,
@@ -216,6 +223,10 @@ impl Worker {
         while !self.ends {
             if self.orders.waiting.load(Ordering::Acquire) {
                 self.obey();
+            }
+            if self.rests {
+                thread::sleep(REST);
+                continue;
             }
             // A look at the clock takes as long as a frame.
             if polls % POLLS_PER_LOOK == 0 {
@@ -296,6 +307,29 @@ impl Worker {
         if woken {
             self.worked_ns = self.now_ns();
         }
+    }
+
+    /// Its ports for a successor, with the connections of their frontends.
+    pub fn bays(
+        &self,
+        mut connection: impl FnMut(u16) -> Option<Connection>,
+    ) -> anyhow::Result<Vec<handover::Bay>> {
+        let bays = self.engine.bays().map(|(number, bay)| {
+            let listener = self.sessions.get(&number).and_then(Session::listener);
+            let tap = match &bay.port {
+                Port::Tap(tap) => Some(tap.descriptor().try_clone_to_owned()?.into()),
+                Port::Vhost(_) => None,
+            };
+            Ok(handover::Bay {
+                name: bay.name.clone(),
+                counters: bay.counters,
+                closed: bay.closed.clone(),
+                listener: listener.map(UnixListener::try_clone).transpose()?,
+                connection: connection(number),
+                tap,
+            })
+        });
+        bays.collect()
     }
 
     /// Watches the descriptors of all ports as they are now.

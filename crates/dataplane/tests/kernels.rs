@@ -229,8 +229,10 @@ fn two_interfaces_and_a_guest_share_a_switch() {
     std::fs::create_dir_all(&directory).expect("a directory");
     let socket = directory.join("g.sock");
     let text = format!(
-        "[[port]]\nname = \"x\"\ntap = \"sgx\"\n[[port]]\nname = \"y\"\ntap = \"sgy\"\n\
+        "[switch]\nsocket = \"{}\"\n\
+         [[port]]\nname = \"x\"\ntap = \"sgx\"\n[[port]]\nname = \"y\"\ntap = \"sgy\"\n\
          [[port]]\nname = \"g\"\nvhost_user = \"{}\"\n",
+        directory.join("switch.sock").display(),
         socket.display()
     );
     // The interfaces are made in the first namespace; one moves to the other.

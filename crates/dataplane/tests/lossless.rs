@@ -10,7 +10,7 @@ use sluicegate_dataplane::count::Drop;
 /// Frames that are counted; `SG_FRAMES` says another number.
 fn frames() -> u64 {
     let wanted = env::var("SG_FRAMES").ok();
-    wanted.map_or(1_000_000, |text| text.parse().expect("a number of frames"))
+    wanted.map_or(10_000_000, |text| text.parse().expect("a number of frames"))
 }
 
 /// The next numbers that a receiver expects of each sender.

@@ -174,8 +174,9 @@ fn a_configuration_is_reloaded_without_touching_other_ports() {
     introduce(&mut [(&mut a, 1), (&mut b, 2)]);
     let socket = |name: &str| format!("vhost_user = \"{}/{name}.sock\"", bench.directory.display());
     let text = format!(
-        "[switch]\n[[port]]\nname = \"a\"\n{}\n[[port]]\nname = \"b\"\n{}\nmacs = [\"{}\"]\n\
+        "[switch]\nsocket = \"{}\"\n[[port]]\nname = \"a\"\n{}\n[[port]]\nname = \"b\"\n{}\nmacs = [\"{}\"]\n\
          [[port]]\nname = \"d\"\n{}\n",
+        bench.directory.join("switch.sock").display(),
         socket("a"),
         socket("b"),
         "02:00:00:00:00:02",

@@ -161,6 +161,9 @@ pub struct Learning {
     swept_ns: u64,
     /// Addresses that were not learned since their port had too many.
     refused: u64,
+    /// Addresses that were learned or have moved, by key and port, if somebody keeps them.
+    changes: Vec<(u64, u16)>,
+    watched: bool,
 }
 
 /// An address is looked up in the table at most once in so long while its port sends for it alone.
@@ -186,6 +189,33 @@ impl Learning {
             last: Vec::new(),
             swept_ns: 0,
             refused: 0,
+            changes: Vec::new(),
+            watched: false,
+        }
+    }
+
+    /// From now on [`Learning::changes`] grows with each address that is learned or moves.
+    pub fn watch(&mut self) {
+        self.watched = true;
+    }
+
+    /// Addresses that were learned or have moved, by key and port, for the caller to take away.
+    #[inline]
+    pub fn changes(&mut self) -> &mut Vec<(u64, u16)> {
+        &mut self.changes
+    }
+
+    /// All addresses, by key and port.
+    pub fn keys(&self) -> impl Iterator<Item = (u64, u16)> {
+        self.table.iter().map(|(&key, learned)| (key, learned.port))
+    }
+
+    /// Learns an address by its key, if its port is there and has its VLAN.
+    pub fn restore(&mut self, key: u64, port: u16, now_ns: u64) {
+        let vlan = (key >> 48) as u16;
+        let member = self.membership(port);
+        if member.is_some_and(|member| member.egress(vlan).is_some()) {
+            self.learn_anew(key, port, now_ns);
         }
     }
 
@@ -266,6 +296,9 @@ impl Learning {
             _ => {
                 *count += 1;
                 let seen_ns = now_ns;
+                if self.watched {
+                    self.changes.push((key, port));
+                }
                 self.table.insert(key, Learned { port, seen_ns })
             }
         };

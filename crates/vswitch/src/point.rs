@@ -119,6 +119,10 @@ impl<P> Queue<P> {
         }
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &P> {
+        self.packets.iter().map(|(packet, _)| packet)
+    }
+
     pub(crate) fn first(&self) -> Option<&P> {
         self.packets.front().map(|(packet, _)| packet)
     }

@@ -535,6 +535,15 @@ impl<P, S: Connection> Switch<P, S> {
         removed
     }
 
+    /// The packets that wait for an exit, those of an entrance in their order.
+    pub fn waiting_packets(&self, to: Side) -> impl Iterator<Item = &P> {
+        let exit = self.exits.get(to.index()).into_iter();
+        exit.flat_map(|exit| {
+            let behind = exit.behind.iter().flat_map(Queue::iter);
+            exit.queue.iter().chain(behind)
+        })
+    }
+
     /// By entrance, the packets there that wait for an exit: who waits for whom.
     pub fn waiting(&self, to: Side) -> impl Iterator<Item = (usize, Load)> {
         let exit = self.exits.get(to.index());

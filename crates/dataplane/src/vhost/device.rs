@@ -1,6 +1,7 @@
 //! The rings of a port, in the hands of the worker.
 
 use std::{
+    collections::VecDeque,
     fs::File,
     io::{Read, Write},
     os::fd::{AsFd, BorrowedFd},
@@ -10,7 +11,8 @@ use std::{
 use super::{Change, PAIRS_MAX, Setup, feature};
 use crate::{
     frame::Frame,
-    memory::{Memory, Piece, Refused},
+    ledger::{PortRecord, RingRecord, fingerprint},
+    memory::{Log, Memory, Piece, Refused},
     offload::{HEADER, Takes, Work},
     port::{Delivery, Intake, Outgoing},
     ring::{Addresses, Broken, Ring},
@@ -36,12 +38,98 @@ struct Queue {
     ring: Ring,
     size: u32,
     at: Addresses,
+    /// Where its used ring is in the log.
+    log: Option<u64>,
     kick: Option<File>,
     call: Option<File>,
     /// Of a receive ring: buffers that the cache has.
     fetched: u16,
     /// Of a receive ring: what was known of it when a frame did not fit.
     full_at: Option<u16>,
+    /// Chains that were taken so far.
+    taken: u64,
+    /// What the record has: chains taken, and the used index.
+    recorded: (u64, u16),
+    record: Option<RingRecord>,
+    /// Of a transmit ring: the state of each chain.
+    holds: Vec<Hold>,
+    /// Chains whose state the record lacks.
+    unrecorded: Vec<u16>,
+    /// Chains that a predecessor took, with the parts that it had delivered.
+    again: VecDeque<(u16, u16)>,
+}
+
+/// A chain of a transmit ring.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hold {
+    /// Chains that were taken before it, and 1; 0 if the driver has it.
+    order: u64,
+    /// Parts of its frame that are delivered.
+    parts: u16,
+    is_recorded: bool,
+    is_listed: bool,
+}
+
+impl Queue {
+    /// The switch has a chain from now on.
+    #[inline]
+    fn hold(&mut self, head: u16) -> Result<(), Broken> {
+        let hold = &mut self.holds[usize::from(head)];
+        if hold.order != 0 {
+            return Err(Broken("a chain is available twice"));
+        }
+        self.taken += 1;
+        *hold = Hold {
+            order: self.taken,
+            is_listed: true,
+            ..Hold::default()
+        };
+        self.unrecorded.push(head);
+        Ok(())
+    }
+
+    /// Its used ring has been written.
+    fn mark(&self, log: Option<&Log>) {
+        if let (Some(log), Some(address)) = (log, self.log) {
+            log.mark(address, 6 + 8 * u64::from(self.size));
+        }
+    }
+
+    #[inline]
+    fn release(&mut self, memory: &Memory, head: u16) {
+        let hold = &mut self.holds[usize::from(head)];
+        if let Some(record) = self.record.as_ref().filter(|_| hold.is_recorded) {
+            record.release(head);
+        }
+        (hold.order, hold.is_recorded) = (0, false);
+        self.ring.complete(memory, head, 0);
+    }
+
+    /// Prepares what the ring is now, and says whether anything changed.
+    fn prepare(&mut self) -> bool {
+        let now = (self.taken, self.ring.next_used());
+        if now == self.recorded && self.unrecorded.is_empty() {
+            return false;
+        }
+        self.recorded = now;
+        for head in self.unrecorded.drain(..) {
+            let hold = &mut self.holds[usize::from(head)];
+            hold.is_listed = false;
+            let Some(record) = &self.record else { continue };
+            match (hold.order, hold.is_recorded) {
+                (0, _) => {}
+                (_, true) => record.deliver(head, hold.parts),
+                (order, false) => {
+                    record.hold(head, order - 1, hold.parts);
+                    hold.is_recorded = true;
+                }
+            }
+        }
+        if let Some(record) = &mut self.record {
+            record.prepare(now.0, now.1);
+        }
+        true
+    }
 }
 
 /// The rings of a port: 2n is the receive ring of queue pair n, 2n + 1 its transmit ring, as the
@@ -60,6 +148,9 @@ pub struct Device {
     used: usize,
     heads: Vec<(u16, u32)>,
     pieces: Vec<Piece>,
+    record: Option<PortRecord>,
+    /// The log of a migration.
+    log: Option<Arc<Log>>,
 }
 
 impl Default for Device {
@@ -74,6 +165,8 @@ impl Default for Device {
             used: 0,
             heads: Vec::new(),
             pieces: Vec::new(),
+            record: None,
+            log: None,
         }
     }
 }
@@ -87,6 +180,62 @@ fn receive(pair: usize) -> usize {
 }
 
 impl Device {
+    /// With a record from which a successor goes on, and its features if a predecessor had a guest.
+    pub fn new(record: Option<PortRecord>) -> Self {
+        let was_up = record.as_ref().and_then(PortRecord::was_up);
+        Self {
+            features: was_up.map_or(0, |(_, features)| features),
+            record,
+            ..Self::default()
+        }
+    }
+
+    /// Its guest has broken the rules.
+    pub fn reset(&mut self) {
+        (0..self.queues.len()).for_each(|index| drop(self.end(index)));
+        self.leave();
+    }
+
+    /// Its guest has gone. If it comes back without having stopped its rings, they go on where they
+    /// were left.
+    fn leave(&mut self) {
+        let record = self.record.take();
+        *self = Self {
+            record,
+            ..Self::default()
+        };
+    }
+
+    /// Queue pairs that the guest uses.
+    pub fn pairs(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// Whether a ring has been started.
+    pub fn has_rings(&self) -> bool {
+        self.used > 0
+    }
+
+    /// Queue pairs that the guest of a predecessor used; those of this guest are recorded instead.
+    pub fn pairs_before(&self) -> usize {
+        let was_up = self.record.as_ref().and_then(PortRecord::was_up);
+        was_up.map_or(0, |(pairs, _)| pairs)
+    }
+
+    /// Records how many queue pairs the guest uses.
+    pub fn record_pairs(&self) {
+        if let Some(record) = &self.record {
+            record.set_up(self.pairs.len(), self.features);
+        }
+    }
+
+    /// Prepares in the record what its rings are now. Whether anything changed.
+    #[inline]
+    pub fn prepare(&mut self) -> bool {
+        let queues = self.queues[..self.used].iter_mut().flatten();
+        queues.fold(false, |changed, queue| queue.prepare() | changed)
+    }
+
     /// The guest's memory.
     pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
@@ -137,8 +286,7 @@ impl Device {
             Change::Memory(memory) => self.change_memory(memory)?,
             Change::Start(index, setup) => self.start(index, setup)?,
             Change::Stop(index) => {
-                let stopped = self.queues[index].take();
-                base = stopped.map_or(0, |queue| queue.ring.base());
+                base = self.end(index).map_or(0, |queue| queue.ring.base());
             }
             Change::Enable(index, enabled) => self.enabled[index] = enabled,
             Change::Call(index, call) => {
@@ -146,33 +294,119 @@ impl Device {
                     queue.call = call;
                 }
             }
-            Change::Gone => *self = Self::default(),
+            Change::Log(log) => self.log = Some(log),
+            Change::LogRing(index, log) => {
+                if let Some(queue) = &mut self.queues[index] {
+                    queue.log = log;
+                    queue.mark(self.log.as_deref());
+                }
+            }
+            Change::Gone => self.leave(),
         }
         self.update_pairs();
         Ok(base)
     }
 
+    fn end(&mut self, index: usize) -> Option<Queue> {
+        let queue = self.queues[index].take()?;
+        if let Some(record) = &queue.record {
+            record.end();
+        }
+        Some(queue)
+    }
+
+    /// Starts a ring where the frontend says, or where a predecessor of this process left it.
     fn start(&mut self, index: usize, setup: Setup) -> Result<(), Refused> {
         let event_index = self.features & feature::EVENT_INDEX != 0;
         let Setup {
             size,
             at,
+            log,
             base,
             kick,
             call,
         } = setup;
-        let mut ring = Ring::new(&self.memory, size, at, base, event_index)?;
-        ring.want_no_kick();
-        self.queues[index] = Some(Queue {
+        let ring = Ring::new(&self.memory, size, at, base, event_index)?;
+        let holds = vec![Hold::default(); if index % 2 == 1 { size as usize } else { 0 }];
+        let mut queue = Queue {
+            taken: u64::from(base),
+            recorded: (u64::from(base), ring.next_used()),
             ring,
             size,
             at,
+            log,
             kick,
             call,
             fetched: 0,
             full_at: None,
-        });
+            record: self.record.as_ref().map(|record| record.ring(index)),
+            holds,
+            unrecorded: Vec::new(),
+            again: VecDeque::new(),
+        };
+        if !self.resume(&mut queue)? {
+            self.begin(&mut queue)?;
+        }
+        queue.ring.want_no_kick();
+        queue.mark(self.log.as_deref());
+        self.queues[index] = Some(queue);
         Ok(())
+    }
+
+    fn place(&self, ring: &Ring) -> Result<u64, Refused> {
+        let places = ring.places(&self.memory)?;
+        Ok(fingerprint(places.into_iter().flatten()))
+    }
+
+    /// The record of a ring begins.
+    fn begin(&self, queue: &mut Queue) -> Result<(), Refused> {
+        let place = self.place(&queue.ring)?;
+        queue.recorded = (queue.taken, queue.ring.next_used());
+        if let Some(record) = &mut queue.record {
+            record
+                .begin(place, queue.ring.size(), queue.taken, queue.recorded.1)
+                .map_err(|error| Refused(format!("the record of a ring: {error:#}")))?;
+        }
+        Ok(())
+    }
+
+    /// Goes on where a predecessor was killed, if this is the ring that it had: then its driver has
+    /// been shown either what is in force or what was before.
+    fn resume(&self, queue: &mut Queue) -> Result<bool, Refused> {
+        let place = self.place(&queue.ring)?;
+        let record = queue.record.as_mut();
+        let Some(resumed) = record.and_then(|record| record.resume(place, queue.ring.size()))
+        else {
+            return Ok(false);
+        };
+        let shown = queue.ring.next_used();
+        let event_index = self.features & feature::EVENT_INDEX != 0;
+        let base = resumed.taken as u16;
+        let mut ring = Ring::new(&self.memory, queue.size, queue.at, base, event_index)?;
+        if ![resumed.used, resumed.shown].contains(&shown) || ring.look().is_err() {
+            return Ok(false);
+        }
+        ring.resume(resumed.used);
+        queue.ring = ring;
+        queue.taken = resumed.taken;
+        queue.recorded = (resumed.taken, resumed.used);
+        for (number, &(head, parts)) in (1..).zip(&resumed.held) {
+            let Some(hold) = queue.holds.get_mut(usize::from(head)) else {
+                continue;
+            };
+            *hold = Hold {
+                order: number,
+                parts,
+                is_recorded: true,
+                is_listed: false,
+            };
+        }
+        queue.again = resumed.held.into();
+        if let Some(call) = &mut queue.call {
+            // The predecessor may have been killed before it called.
+            let _ = call.write(&1u64.to_ne_bytes());
+        }
+        Ok(true)
     }
 
     /// Rings of a guest whose memory grows or shrinks go on where they are. If one of them is not
@@ -185,13 +419,17 @@ impl Device {
             Ring::new(&memory, queue.size, queue.at, base, event_index).map(Some)
         });
         let moved: Vec<_> = moved.collect::<Result<_, _>>()?;
-        for (queue, ring) in self.queues.iter_mut().zip(moved) {
+        self.memory = memory;
+        let mut queues = std::mem::take(&mut self.queues);
+        let mut result = Ok(());
+        for (queue, ring) in queues.iter_mut().zip(moved) {
             if let (Some(queue), Some(ring)) = (queue, ring) {
                 (queue.ring, queue.full_at, queue.fetched) = (ring, None, 0);
+                result = result.and_then(|()| self.begin(queue));
             }
         }
-        self.memory = memory;
-        Ok(())
+        self.queues = queues;
+        result
     }
 
     fn update_pairs(&mut self) {
@@ -247,7 +485,7 @@ impl Device {
             let Some(queue) = &mut self.queues[transmit(pair)] else {
                 continue;
             };
-            if queue.ring.available()? > 0 {
+            if !queue.again.is_empty() || queue.ring.available()? > 0 {
                 return self.take_from(pair, frame);
             }
             self.turn = (self.turn + 1) % self.pairs.len();
@@ -255,18 +493,41 @@ impl Device {
         Ok(Intake::Empty)
     }
 
+    /// Fills `frame` with the next one that a predecessor had taken, whether or not its ring is
+    /// enabled.
+    ///
+    /// # Errors
+    /// A ring that breaks the rules.
+    pub fn take_again(&mut self, frame: &mut Frame) -> Result<Intake, Broken> {
+        let waits = |pair: &usize| {
+            let queue = self.queues[transmit(*pair)].as_ref();
+            queue.is_some_and(|queue| !queue.again.is_empty())
+        };
+        match (0..PAIRS_MAX).find(waits) {
+            Some(pair) => self.take_from(pair, frame),
+            None => Ok(Intake::Empty),
+        }
+    }
+
     fn take_from(&mut self, pair: usize, frame: &mut Frame) -> Result<Intake, Broken> {
         let header_bytes = self.header_bytes();
         let Some(queue) = &mut self.queues[transmit(pair)] else {
             return Ok(Intake::Empty);
         };
-        let head = queue.ring.head(&self.memory, 0)?;
+        let again = queue.again.pop_front();
+        let (head, parts) = match again {
+            Some(again) => again,
+            None => (queue.ring.head(&self.memory, 0)?, 0),
+        };
         frame.pieces.clear();
         queue
             .ring
             .chain(&self.memory, head, false, &mut frame.pieces)?;
-        queue.ring.advance(1);
-        (frame.pair, frame.token) = (pair as u16, Some(head));
+        if again.is_none() {
+            queue.hold(head)?;
+            queue.ring.advance(1);
+        }
+        (frame.pair, frame.token, frame.parts) = (pair as u16, Some(head), parts);
         let total: u64 = frame.pieces.iter().map(|piece| u64::from(piece.len)).sum();
         let bytes = total.saturating_sub(header_bytes as u64);
         if bytes < u64::from(FRAME_MIN) || bytes > u64::from(FRAME_MAX) {
@@ -288,7 +549,18 @@ impl Device {
     #[inline]
     pub fn release(&mut self, pair: u16, head: u16) {
         if let Some(queue) = &mut self.queues[transmit(usize::from(pair))] {
-            queue.ring.complete(&self.memory, head, 0);
+            queue.release(&self.memory, head);
+        }
+    }
+
+    /// So many parts of a frame are delivered, which a successor does not send again.
+    pub fn deliver_parts(&mut self, pair: u16, head: u16, parts: u16) {
+        if let Some(queue) = &mut self.queues[transmit(usize::from(pair))] {
+            let hold = &mut queue.holds[usize::from(head)];
+            hold.parts = parts;
+            if !std::mem::replace(&mut hold.is_listed, true) {
+                queue.unrecorded.push(head);
+            }
         }
     }
 
@@ -342,10 +614,18 @@ impl Device {
                 }
             }
         }
+        if let Some(log) = self
+            .log
+            .as_ref()
+            .filter(|_| self.features & feature::LOG_ALL != 0)
+        {
+            log_pieces(log, &self.memory, &self.pieces, wanted);
+        }
         for &(head, written) in &self.heads {
             queue.ring.complete(&self.memory, head, written);
         }
         queue.ring.advance(self.heads.len() as u16);
+        queue.taken += self.heads.len() as u64;
         queue.fetched = queue.fetched.saturating_sub(self.heads.len() as u16);
         Ok(Delivery::Done)
     }
@@ -384,7 +664,11 @@ impl Device {
         let first = if sent { transmit(0) } else { receive(0) };
         for queue in self.queues[..self.used].iter_mut().skip(first).step_by(2) {
             let Some(queue) = queue else { continue };
+            let before = queue.ring.shown();
             let wants = queue.ring.publish();
+            if before != queue.ring.shown() {
+                queue.mark(self.log.as_deref());
+            }
             if let Some(call) = queue.call.as_mut().filter(|_| wants) {
                 // A pipe that is full has a call in it already.
                 let _ = call.write(&1u64.to_ne_bytes());
@@ -407,8 +691,10 @@ impl Device {
             if !sends && queue.full_at.is_none() {
                 continue;
             }
+            work |= !queue.again.is_empty();
             queue.ring.look()?;
             queue.ring.want_kick();
+            queue.mark(self.log.as_deref());
             let known = queue.ring.look()?;
             work |= match queue.full_at {
                 Some(full_at) => known != full_at,
@@ -422,7 +708,17 @@ impl Device {
     pub fn disarm(&mut self) {
         for queue in self.queues.iter_mut().flatten() {
             queue.ring.want_no_kick();
+            queue.mark(self.log.as_deref());
         }
+    }
+}
+
+/// So many bytes have been written into these pieces.
+fn log_pieces(log: &Log, memory: &Memory, pieces: &[Piece], mut bytes: u32) {
+    for piece in pieces {
+        let written = piece.len.min(bytes);
+        log.mark(memory.address(*piece), u64::from(written));
+        bytes -= written;
     }
 }
 

@@ -10,12 +10,17 @@
 //! what the session tells it.
 
 pub mod device;
+pub mod kept;
+pub mod link;
 pub mod relay;
 pub mod session;
 
 use std::{fs::File, sync::Arc};
 
-use crate::{memory::Memory, ring::Addresses};
+use crate::{
+    memory::{Log, Memory},
+    ring::Addresses,
+};
 
 /// Queue pairs of a port.
 pub const PAIRS_MAX: usize = 8;
@@ -42,6 +47,8 @@ pub mod feature {
     pub const MAC: u64 = 1 << 5;
     /// A frame may take several receive buffers.
     pub const MERGEABLE: u64 = 1 << 15;
+    /// Writes to the guest's memory are logged (vhost-user).
+    pub const LOG_ALL: u64 = 1 << 26;
     /// Several queue pairs.
     pub const MULTIQUEUE: u64 = 1 << 22;
     /// Chains in tables of their own.
@@ -65,6 +72,7 @@ pub mod feature {
         | MERGEABLE
         | INDIRECT
         | EVENT_INDEX
+        | LOG_ALL
         | PROTOCOL
         | VERSION_1;
 }
@@ -108,6 +116,8 @@ pub struct Setup {
     pub size: u32,
     /// Addresses.
     pub at: Addresses,
+    /// Where its used ring is in the log of a migration.
+    pub log: Option<u64>,
     /// The first available entry to read.
     pub base: u16,
     /// Readable when the driver kicks; the switch polls if there is none.
@@ -131,6 +141,10 @@ pub enum Change {
     Enable(usize, bool),
     /// Where to call the driver of a ring has changed.
     Call(usize, Option<File>),
+    /// The log of a migration.
+    Log(Arc<Log>),
+    /// Where the used ring of a ring is in that log, if it is logged.
+    LogRing(usize, Option<u64>),
     /// The frontend has gone.
     Gone,
 }

@@ -26,7 +26,11 @@ use rustix::{
     },
 };
 
-use super::feature;
+use super::{
+    feature,
+    kept::{Kept, request},
+    link::{Connection, Link},
+};
 
 /// Length of a message's header: request, flags, length of the body (vhost-user, "Header").
 const HEADER: usize = 12;
@@ -37,9 +41,6 @@ const BODY_MAX: usize = 0x2000;
 /// Descriptors of one message.
 const DESCRIPTORS_MAX: usize = 32;
 
-const SET_FEATURES: u32 = 2;
-const SET_MEM_TABLE: u32 = 5;
-const SET_VRING_ENABLE: u32 = 18;
 /// The version in a header's flags.
 const VERSION: u32 = 1;
 /// Of a table: count and padding, then each region.
@@ -47,9 +48,12 @@ const TABLE_HEAD: usize = 8;
 const TABLE_REGION: usize = 32;
 
 /// A message with its descriptors.
-struct Message {
-    bytes: Vec<u8>,
-    descriptors: Vec<OwnedFd>,
+#[derive(Debug)]
+pub struct Message {
+    /// Header and body.
+    pub bytes: Vec<u8>,
+    /// What came with it.
+    pub descriptors: Vec<OwnedFd>,
 }
 
 /// Why no further message passes.
@@ -61,37 +65,134 @@ impl From<Errno> for Ended {
     }
 }
 
-/// Passes messages on until one side closes its connection; then both are closed.
-pub fn relay(frontend: &UnixStream, reader: &UnixStream) {
-    let mut has_features = false;
-    while pass(frontend, reader, &mut has_features).is_ok() {}
-    for stream in [frontend, reader] {
-        // The other side may have closed it already.
-        let _ = stream.shutdown(Shutdown::Both);
+/// Passes messages on until one side closes its connection; then both are closed. `said` is what
+/// another process has heard on this connection, and the reader hears first.
+pub fn relay(frontend: &UnixStream, reader: &UnixStream, said: Vec<Message>, link: &Link) {
+    let mut relay = Relay {
+        frontend,
+        reader,
+        link,
+        kept: Kept::default(),
+        has_features: false,
+        asked: 0,
+    };
+    let begins = relay.begin(said);
+    link.begun();
+    if begins.is_ok() {
+        while relay.pass().is_ok() {}
+    }
+    // The other side may have closed it already.
+    let _ = reader.shutdown(Shutdown::Both);
+    if !link.is_borrowed() {
+        let _ = frontend.shutdown(Shutdown::Both);
     }
 }
 
-fn pass(frontend: &UnixStream, reader: &UnixStream, has_features: &mut bool) -> Result<(), Ended> {
-    let mut ready = [frontend, reader].map(|stream| PollFd::new(stream, PollFlags::IN));
-    match poll(&mut ready, None) {
-        Err(Errno::INTR) => return Ok(()),
-        result => result?,
-    };
-    let [from_frontend, from_reader] = ready.map(|side| !side.revents().is_empty());
-    if from_frontend {
-        let mut message = read(frontend.as_fd())?;
-        cut(&mut message.bytes);
-        let request = word(&message.bytes, 0);
-        if request == SET_VRING_ENABLE && !*has_features {
-            write(reader.as_fd(), &allow_enable())?;
+struct Relay<'a> {
+    frontend: &'a UnixStream,
+    reader: &'a UnixStream,
+    link: &'a Link,
+    kept: Kept,
+    has_features: bool,
+    /// Answers about features that the frontend is to have.
+    asked: u32,
+}
+
+impl Relay<'_> {
+    fn pass(&mut self) -> Result<(), Ended> {
+        let mut ready = [
+            PollFd::new(self.frontend, PollFlags::IN),
+            PollFd::new(self.reader, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.link.wake(), PollFlags::IN),
+        ];
+        match poll(&mut ready, None) {
+            Err(Errno::INTR) => return Ok(()),
+            result => result?,
+        };
+        let [from_frontend, from_reader, stops] = ready.map(|side| !side.revents().is_empty());
+        if stops {
+            return self.stop();
         }
-        *has_features |= matches!(request, SET_FEATURES | SET_VRING_ENABLE);
-        write(reader.as_fd(), &message)?;
+        if from_frontend {
+            let mut message = read(self.frontend.as_fd())?;
+            cut(&mut message.bytes);
+            self.asked += u32::from(word(&message.bytes, 0) == request::GET_FEATURES);
+            self.hear(message)?;
+        }
+        if from_reader {
+            let answer = read(self.reader.as_fd())?;
+            self.asked -=
+                u32::from(word(&answer.bytes, 0) == request::GET_FEATURES).min(self.asked);
+            self.answer(&answer)?;
+        }
+        Ok(())
     }
-    if from_reader {
-        write(frontend.as_fd(), &read(reader.as_fd())?)?;
+
+    /// The reader hears a message of the frontend.
+    fn hear(&mut self, message: Message) -> Result<(), Ended> {
+        let request = word(&message.bytes, 0);
+        if request == request::SET_VRING_ENABLE && !self.has_features {
+            write(self.reader.as_fd(), &allow_enable())?;
+        }
+        self.has_features |= matches!(request, request::SET_FEATURES | request::SET_VRING_ENABLE);
+        write(self.reader.as_fd(), &message)?;
+        self.kept.keep(message);
+        Ok(())
     }
-    Ok(())
+
+    fn answer(&mut self, answer: &Message) -> Result<(), Ended> {
+        self.kept.answered(answer);
+        write(self.frontend.as_fd(), answer)
+    }
+
+    /// Waits until the reader has done everything that it has heard. Answers before that one go to
+    /// the frontend, if it is to have them.
+    fn drain(&mut self, passes: bool) -> Result<(), Ended> {
+        write(self.reader.as_fd(), &ask_features())?;
+        loop {
+            let answer = read(self.reader.as_fd())?;
+            if word(&answer.bytes, 0) == request::GET_FEATURES {
+                if self.asked == 0 {
+                    return Ok(());
+                }
+                self.asked -= 1;
+            }
+            if passes {
+                self.answer(&answer)?;
+            }
+        }
+    }
+
+    /// The reader hears what another process has heard.
+    fn begin(&mut self, said: Vec<Message>) -> Result<(), Ended> {
+        if said.is_empty() {
+            return Ok(());
+        }
+        self.drain(false)?;
+        for message in said {
+            self.hear(message)?;
+        }
+        self.drain(false)
+    }
+
+    /// Stops between two messages until it goes on, unless another process does instead.
+    fn stop(&mut self) -> Result<(), Ended> {
+        self.drain(true)?;
+        let connection = self.kept.copies().and_then(|said| {
+            let stream = self.frontend.try_clone()?;
+            Ok(Connection { stream, said })
+        });
+        self.link.stopped(connection.ok());
+        Ok(())
+    }
+}
+
+fn ask_features() -> Message {
+    let bytes = [request::GET_FEATURES, VERSION, 0].map(u32::to_le_bytes);
+    Message {
+        bytes: bytes.concat(),
+        descriptors: Vec::new(),
+    }
 }
 
 fn read(from: BorrowedFd<'_>) -> Result<Message, Ended> {
@@ -109,7 +210,7 @@ fn read(from: BorrowedFd<'_>) -> Result<Message, Ended> {
     Ok(message)
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
     let four = bytes.get(at..at + 4).and_then(|four| four.try_into().ok());
     u32::from_le_bytes(four.unwrap_or_default())
 }
@@ -161,7 +262,7 @@ fn write(to: BorrowedFd<'_>, message: &Message) -> Result<(), Ended> {
 /// Sets the one feature without which the reader refuses to enable rings.
 fn allow_enable() -> Message {
     let mut bytes = Vec::with_capacity(HEADER + 8);
-    for word in [SET_FEATURES, VERSION, 8] {
+    for word in [request::SET_FEATURES, VERSION, 8] {
         bytes.extend(word.to_le_bytes());
     }
     bytes.extend(feature::PROTOCOL.to_le_bytes());
@@ -175,7 +276,7 @@ fn allow_enable() -> Message {
 fn cut(bytes: &mut Vec<u8>) {
     let regions = word(bytes, HEADER) as usize;
     let length = TABLE_HEAD.saturating_add(regions.saturating_mul(TABLE_REGION));
-    if word(bytes, 0) == SET_MEM_TABLE && length < bytes.len() - HEADER {
+    if word(bytes, 0) == request::SET_MEM_TABLE && length < bytes.len() - HEADER {
         bytes.truncate(HEADER + length);
         bytes[8..12].copy_from_slice(&(length as u32).to_le_bytes());
     }
@@ -188,7 +289,10 @@ mod tests {
         thread,
     };
 
-    use super::*;
+    use super::{
+        request::{SET_FEATURES, SET_MEM_TABLE, SET_VRING_ENABLE},
+        *,
+    };
 
     fn message(request: u32, body: &[u8]) -> Vec<u8> {
         let mut bytes = request.to_le_bytes().to_vec();
@@ -222,7 +326,10 @@ mod tests {
     fn messages_pass_both_ways_until_a_side_closes() {
         let (mut frontend, outer) = UnixStream::pair().expect("a pair");
         let (inner, mut reader) = UnixStream::pair().expect("a pair");
-        let relay = thread::spawn(move || relay(&outer, &inner));
+        let relay = thread::spawn(move || {
+            let link = Link::new(false).expect("a link");
+            relay(&outer, &inner, Vec::new(), &link)
+        });
         for body in [&[][..], &[1, 2, 3], &[7; 1000]] {
             let sent = message(1, body);
             let mut got = vec![0; sent.len()];

@@ -9,9 +9,12 @@ use std::{
     io,
     os::{
         fd::AsFd,
-        unix::{fs::FileTypeExt, net::UnixStream},
+        unix::{
+            fs::FileTypeExt,
+            net::{UnixListener, UnixStream},
+        },
     },
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -24,8 +27,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use vhost::{
     VhostUserMemoryRegionBase,
     vhost_user::{
-        BackendReqHandler, Error, Listener, Result, VhostUserBackendReqHandlerMut,
-        VhostUserProtocolFeatures,
+        BackendReqHandler, Error, Result, VhostUserBackendReqHandlerMut, VhostUserProtocolFeatures,
         message::{
             VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags,
             VhostUserInflight, VhostUserLog, VhostUserMemoryRegion, VhostUserShMemConfig,
@@ -35,9 +37,13 @@ use vhost::{
     },
 };
 
-use super::{Change, Offer, PAIRS_MAX, Setup, feature, relay::relay};
+use super::{
+    Change, Offer, PAIRS_MAX, Setup, feature,
+    link::{Connection, Link},
+    relay::{Message, relay},
+};
 use crate::{
-    memory::{Memory, REGIONS_MAX, Refused, Region},
+    memory::{Log, Memory, REGIONS_MAX, Refused, Region},
     ring::Addresses,
     worker::Handle,
 };
@@ -59,6 +65,9 @@ pub enum Mode {
 pub struct Session {
     ends: Arc<AtomicBool>,
     connection: Arc<Mutex<Option<UnixStream>>>,
+    link: Arc<Link>,
+    listener: Option<UnixListener>,
+    path: PathBuf,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -74,24 +83,52 @@ impl Session {
         port: u16,
         handle: Handle,
     ) -> anyhow::Result<Self> {
-        let mut session = Self {
-            ends: Arc::default(),
-            connection: Arc::default(),
-            thread: None,
-        };
         let listener = match mode {
             Mode::Server => Some(listen(path)?),
             Mode::Client => None,
         };
+        Self::go_on(path, listener, None, offer, port, handle)
+    }
+
+    /// Starts the thread of a port over the socket and the connection of another process, which
+    /// stay that one's until [`Link::own`].
+    ///
+    /// # Errors
+    /// No thread, or no descriptors.
+    pub fn go_on(
+        path: &Path,
+        listener: Option<UnixListener>,
+        begin: Option<Connection>,
+        offer: Offer,
+        port: u16,
+        handle: Handle,
+    ) -> anyhow::Result<Self> {
+        let link = Arc::new(Link::new(begin.is_some())?);
+        let mut session = Self {
+            ends: Arc::default(),
+            connection: Arc::default(),
+            listener: listener.as_ref().map(UnixListener::try_clone).transpose()?,
+            link: Arc::clone(&link),
+            path: path.to_owned(),
+            thread: None,
+        };
         let (ends, connection) = (Arc::clone(&session.ends), Arc::clone(&session.connection));
-        let path = path.to_owned();
+        let (path, mut begin) = (path.to_owned(), begin);
         let thread = thread::Builder::new()
             .name(format!("port-{port}"))
             .spawn(move || {
                 while !ends.load(Ordering::Acquire) {
-                    if let Some(stream) = connect(listener.as_ref(), &path) {
+                    let next = link.connect(|| match begin.take() {
+                        None => connect(listener.as_ref(), &path).map(|stream| Connection {
+                            stream,
+                            said: Vec::new(),
+                        }),
+                        begin => begin,
+                    });
+                    if let Some(next) = next {
                         let backend = Backend::new(port, offer, handle.clone());
-                        serve(stream, backend, &connection);
+                        serve(next.stream, next.said, backend, &connection, &link);
+                        link.disconnected();
                     }
                     // Neither a frontend that is refused nor one that goes at once makes it run
                     // round.
@@ -100,6 +137,16 @@ impl Session {
             })?;
         session.thread = Some(thread);
         Ok(session)
+    }
+
+    /// What stops it.
+    pub fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
+    /// The socket at which it listens.
+    pub fn listener(&self) -> Option<&UnixListener> {
+        self.listener.as_ref()
     }
 
     /// Ends the thread, and waits for it. Not to be called by the worker, which the thread may be
@@ -111,10 +158,17 @@ impl Session {
             // A thread that has panicked has ended as well.
             let _ = thread.join();
         }
+        if self.listener.is_some() {
+            // It may have been removed by hand.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 
     /// Ends the connection; its frontend may connect again.
     pub fn disconnect(&self) {
+        if self.link.is_borrowed() {
+            return;
+        }
         let connection = self.connection.lock();
         if let Ok(Some(stream)) = connection.as_deref() {
             // The frontend may have gone meanwhile.
@@ -130,7 +184,7 @@ impl Drop for Session {
     }
 }
 
-fn listen(path: &Path) -> anyhow::Result<Listener> {
+fn listen(path: &Path) -> anyhow::Result<UnixListener> {
     let explain = |error: &dyn std::fmt::Display| {
         anyhow::anyhow!("cannot listen at {}: {error}", path.display())
     };
@@ -148,7 +202,11 @@ fn listen(path: &Path) -> anyhow::Result<Listener> {
             &"there is a file that is no socket; remove it, or choose another path",
         ));
     }
-    let listener = Listener::new(path, true).map_err(|error| explain(&error))?;
+    if path.symlink_metadata().is_ok() {
+        // What is left of a process that was killed.
+        std::fs::remove_file(path).map_err(|error| explain(&error))?;
+    }
+    let listener = UnixListener::bind(path).map_err(|error| explain(&error))?;
     listener
         .set_nonblocking(true)
         .map_err(|error| explain(&error))?;
@@ -156,15 +214,25 @@ fn listen(path: &Path) -> anyhow::Result<Listener> {
 }
 
 /// The next connection, or `None` if there is none yet.
-fn connect(listener: Option<&Listener>, path: &Path) -> Option<UnixStream> {
+fn connect(listener: Option<&UnixListener>, path: &Path) -> Option<UnixStream> {
     match listener {
-        Some(listener) => listener.accept().ok().flatten(),
+        Some(listener) => {
+            let (stream, _) = listener.accept().ok()?;
+            stream.set_nonblocking(false).ok()?;
+            Some(stream)
+        }
         None => UnixStream::connect(path).ok(),
     }
 }
 
 /// Answers the messages of one connection until it ends.
-fn serve(stream: UnixStream, backend: Backend, connection: &Mutex<Option<UnixStream>>) {
+fn serve(
+    stream: UnixStream,
+    said: Vec<Message>,
+    backend: Backend,
+    connection: &Mutex<Option<UnixStream>>,
+    link: &Arc<Link>,
+) {
     let (port, handle) = (backend.port, backend.handle.clone());
     if let (Ok(mut slot), Ok(copy)) = (connection.lock(), stream.try_clone()) {
         *slot = Some(copy);
@@ -173,7 +241,8 @@ fn serve(stream: UnixStream, backend: Backend, connection: &Mutex<Option<UnixStr
         tracing::warn!(port, "no sockets for a connection");
         return;
     };
-    let relay = thread::spawn(move || relay(&stream, &outer));
+    let shared = Arc::clone(link);
+    let relay = thread::spawn(move || relay(&stream, &outer, said, &shared));
     let mut requests = BackendReqHandler::from_stream(inner, Arc::new(Mutex::new(backend)));
     let reason = loop {
         match requests.handle_request() {
@@ -200,6 +269,7 @@ fn serve(stream: UnixStream, backend: Backend, connection: &Mutex<Option<UnixStr
 struct Told {
     size: u32,
     at: Option<Addresses>,
+    log: Option<u64>,
     base: u16,
     kick: Option<File>,
     call: Option<File>,
@@ -289,6 +359,7 @@ impl Backend {
         let setup = Setup {
             size: ring.size,
             at,
+            log: ring.log,
             base: ring.base,
             kick: ring.kick.take(),
             call: ring
@@ -385,17 +456,24 @@ impl VhostUserBackendReqHandlerMut for Backend {
     fn set_vring_addr(
         &mut self,
         index: u32,
-        _: VhostUserVringAddrFlags,
+        flags: VhostUserVringAddrFlags,
         descriptors: u64,
         used: u64,
         available: u64,
-        _: u64,
+        log: u64,
     ) -> Result<()> {
-        self.ring(index)?.at = Some(Addresses {
+        let ring = self.ring(index)?;
+        ring.at = Some(Addresses {
             descriptors,
             available,
             used,
         });
+        let is_logged = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG);
+        ring.log = is_logged.then_some(log);
+        let (log, runs) = (ring.log, ring.runs);
+        if runs {
+            self.tell(Change::LogRing(index as usize, log))?;
+        }
         Ok(())
     }
 
@@ -445,6 +523,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
             None => VhostUserProtocolFeatures::empty(),
         };
         Ok(VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::LOG_SHMFD
             | VhostUserProtocolFeatures::REPLY_ACK
             | space
             // UML has no interrupt for its rings without this channel.
@@ -547,9 +626,9 @@ impl VhostUserBackendReqHandlerMut for Backend {
         ))
     }
 
-    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
-        Err(Error::InvalidOperation(
-            "the log of a migration was not offered",
-        ))
+    fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
+        let log = Log::map(log.mmap_size, file, log.mmap_offset)?;
+        self.tell(Change::Log(Arc::new(log)))?;
+        Ok(())
     }
 }

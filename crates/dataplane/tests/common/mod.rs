@@ -4,7 +4,7 @@
 
 use std::{
     fs::File,
-    os::fd::AsRawFd,
+    os::{fd::AsRawFd, unix::net::UnixStream},
     path::PathBuf,
     process,
     sync::{
@@ -15,7 +15,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{MemfdFlags, ftruncate, memfd_create},
+};
 use sluicegate_dataplane::{
     config::Config,
     memory::{Memory, Piece, Region, Word},
@@ -24,7 +27,7 @@ use sluicegate_dataplane::{
     vhost::feature,
 };
 use vhost::{
-    VhostBackend, VhostUserMemoryRegionInfo, VringConfigData,
+    VhostBackend, VhostUserDirtyLogRegion, VhostUserMemoryRegionInfo, VringConfigData,
     vhost_user::{Frontend, VhostUserFrontend, VhostUserProtocolFeatures},
 };
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
@@ -45,7 +48,7 @@ const BYTES: u64 = 2 * BUFFERS + 2 * SIZE as u64 * BUFFER;
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The features of a driver of a Linux guest.
-pub const LINUX: u64 = feature::OFFERED & !feature::INDIRECT;
+pub const LINUX: u64 = feature::OFFERED & !feature::INDIRECT & !feature::LOG_ALL;
 /// Those of one that leaves no work and takes none.
 pub const PLAIN: u64 = feature::VERSION_1 | feature::MERGEABLE | feature::PROTOCOL;
 
@@ -72,7 +75,8 @@ impl Bench {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("sg-switch-{}-{number}", process::id()));
         std::fs::create_dir_all(&directory).expect("a directory");
-        let mut text = format!("[switch]\n{switch}\n");
+        let socket = directory.join("switch.sock");
+        let mut text = format!("[switch]\nsocket = \"{}\"\n{switch}\n", socket.display());
         for (name, keys) in ports {
             let socket = directory.join(format!("{name}.sock"));
             let socket = socket.display();
@@ -151,6 +155,8 @@ pub struct Guest {
     pub memory: Memory,
     pub file: File,
     pub frontend: Frontend,
+    /// Its connection, once it has connected again.
+    stream: Option<UnixStream>,
     pub transmit: DriverRing,
     pub receive: DriverRing,
     header: usize,
@@ -159,9 +165,7 @@ pub struct Guest {
 impl Guest {
     /// Connects to a port with these features, of those that it offers.
     pub fn connect(path: &std::path::Path, features: u64) -> Self {
-        until("a connection", || {
-            std::os::unix::net::UnixStream::connect(path).is_ok()
-        });
+        until("a connection", || UnixStream::connect(path).is_ok());
         // The connection above was one too, and must end first.
         thread::sleep(Duration::from_millis(1));
         let frontend = Frontend::connect(path, 2).expect("the port");
@@ -173,18 +177,7 @@ impl Guest {
         ftruncate(&file, BYTES).expect("its length");
         let region = Region::map(GUEST, USER, BYTES, file.try_clone().expect("a copy"), 0);
         let memory = Memory::new(vec![Arc::new(region.expect("a region"))]).expect("a memory");
-        frontend.set_owner().expect("owner");
-        let offered = frontend.get_features().expect("features");
-        let features = features & offered;
-        if features & feature::PROTOCOL != 0 {
-            let protocol = frontend.get_protocol_features().expect("protocol");
-            let wanted = VhostUserProtocolFeatures::REPLY_ACK
-                | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
-            frontend
-                .set_protocol_features(protocol & wanted)
-                .expect("protocol");
-        }
-        frontend.set_features(features).expect("features");
+        let features = Self::negotiate(&mut frontend, features).expect("features");
         frontend
             .set_mem_table(&[Self::region(&file)])
             .expect("memory");
@@ -195,13 +188,55 @@ impl Guest {
             memory,
             file,
             frontend,
+            stream: None,
             header: if merges { HEADER } else { 10 },
         };
-        guest.start(features);
+        guest.start(features, [0, 0]).expect("rings");
         for slot in 0..SIZE {
             guest.give(slot);
         }
         guest
+    }
+
+    /// Connects again, as QEMU does when it has lost the switch: from the entries that are used.
+    /// None if the switch ends meanwhile.
+    pub fn reconnect(&mut self, path: &std::path::Path, features: u64) -> Option<()> {
+        let stream = UnixStream::connect(path).ok()?;
+        self.stream = stream.try_clone().ok();
+        self.frontend = Frontend::from_stream(stream, 2);
+        let bases = [&self.receive, &self.transmit].map(|ring| ring.used_index.load());
+        let features = Self::negotiate(&mut self.frontend, features).ok()?;
+        let region = Self::region(&self.file);
+        self.frontend.set_mem_table(&[region]).ok()?;
+        self.start(features, bases).ok()
+    }
+
+    /// Whether the switch has gone.
+    pub fn is_alone(&self) -> bool {
+        let Some(stream) = &self.stream else {
+            return true;
+        };
+        let mut ready = [PollFd::new(stream, PollFlags::RDHUP)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut ready, Some(&now)).is_ok_and(|count| count > 0)
+    }
+
+    fn negotiate(frontend: &mut Frontend, features: u64) -> vhost::Result<u64> {
+        frontend.set_owner()?;
+        let offered = frontend.get_features()?;
+        let features = features & offered;
+        if features & feature::PROTOCOL != 0 {
+            let protocol = frontend.get_protocol_features()?;
+            let wanted = VhostUserProtocolFeatures::REPLY_ACK
+                | VhostUserProtocolFeatures::LOG_SHMFD
+                | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
+            frontend.set_protocol_features(protocol & wanted)?;
+        }
+        frontend.set_features(features)?;
+        Ok(features)
     }
 
     /// The region of this memory, for its frontend.
@@ -234,11 +269,11 @@ impl Guest {
         }
     }
 
-    fn start(&mut self, features: u64) {
-        for ring in [&self.receive, &self.transmit] {
+    fn start(&mut self, features: u64, bases: [u16; 2]) -> vhost::Result<()> {
+        for (ring, base_index) in [&self.receive, &self.transmit].into_iter().zip(bases) {
             let (index, base) = (ring.index, USER + ring.base);
             let frontend = &mut self.frontend;
-            frontend.set_vring_num(index, SIZE).expect("num");
+            frontend.set_vring_num(index, SIZE)?;
             let config = VringConfigData {
                 queue_max_size: SIZE,
                 queue_size: SIZE,
@@ -248,18 +283,44 @@ impl Guest {
                 avail_ring_addr: base + 0x4000,
                 log_addr: None,
             };
-            frontend.set_vring_addr(index, &config).expect("addr");
-            frontend
-                .set_vring_base(index, ring.next_available)
-                .expect("base");
-            frontend.set_vring_call(index, &ring.call).expect("call");
-            frontend.set_vring_kick(index, &ring.kick).expect("kick");
+            frontend.set_vring_addr(index, &config)?;
+            frontend.set_vring_base(index, base_index)?;
+            frontend.set_vring_call(index, &ring.call)?;
+            frontend.set_vring_kick(index, &ring.kick)?;
             if features & feature::PROTOCOL != 0 {
-                frontend.set_vring_enable(index, true).expect("enable");
+                frontend.set_vring_enable(index, true)?;
             }
         }
         // A frontend without acknowledgements knows by an answer that all was done.
-        self.frontend.get_features().expect("features");
+        self.frontend.get_features()?;
+        Ok(())
+    }
+
+    /// Logs what is written, as a frontend does while its guest migrates.
+    pub fn log(&mut self, features: u64, log: &File) {
+        let region = VhostUserDirtyLogRegion {
+            mmap_size: log.metadata().expect("its length").len(),
+            mmap_offset: 0,
+            mmap_handle: log.as_raw_fd(),
+        };
+        let frontend = &mut self.frontend;
+        frontend.set_log_base(0, Some(region)).expect("a log");
+        let features = features | feature::LOG_ALL;
+        frontend.set_features(features).expect("features");
+        for ring in [&self.receive, &self.transmit] {
+            let base = USER + ring.base;
+            let config = VringConfigData {
+                queue_max_size: SIZE,
+                queue_size: SIZE,
+                flags: 1,
+                desc_table_addr: base,
+                used_ring_addr: base + 0x6000,
+                avail_ring_addr: base + 0x4000,
+                log_addr: Some(GUEST + ring.base + 0x6000),
+            };
+            frontend.set_vring_addr(ring.index, &config).expect("addr");
+        }
+        self.frontend.get_features().expect("all was done");
     }
 
     fn at(&self, offset: u64, bytes: u32) -> Piece {
@@ -460,7 +521,8 @@ pub fn number(frame: &[u8]) -> (u8, u64) {
     let number = u64::from_be_bytes(frame[14..22].try_into().expect("eight bytes"));
     assert!(
         frame[22..].iter().all(|&byte| byte == number as u8),
-        "its payload"
+        "its payload: {number} of {}, {frame:?}",
+        frame[11]
     );
     (frame[11], number)
 }

@@ -1,0 +1,169 @@
+//! What a switch leaves to its successor, and what it goes on with.
+
+use std::sync::Arc;
+
+use super::{Engine, side};
+use crate::{
+    count::Drop, frame::FrameId, handover::Copy, ledger::Ledger, memory::Memory, port::Port,
+};
+
+/// A guest that was there when a predecessor ended has so long to come back, ns; frames wait for it
+/// meanwhile.
+const RETURN_NS: u64 = 5_000_000_000;
+
+impl Engine {
+    /// Records in this file what is handed over. To be called before ports are added.
+    pub fn keep(&mut self, ledger: Arc<Ledger>) {
+        self.learning.watch();
+        self.ledger = Some(ledger);
+    }
+
+    /// Learns the addresses that a predecessor had learned, of ports that are there.
+    pub fn remember(&mut self) {
+        let Some(ledger) = &self.ledger else { return };
+        for (key, port) in ledger.addresses() {
+            self.learning.restore(key, port, self.now_ns);
+        }
+        ledger.rewrite(self.learning.keys());
+        self.learning.changes().clear();
+    }
+
+    /// Puts in force what the rings are now, and shows it to their drivers: receivers see their
+    /// frames before senders are told that they have them.
+    pub fn settle(&mut self) {
+        if let Some(ledger) = &self.ledger {
+            let mut changed = false;
+            for bay in self.bays.iter_mut().flatten() {
+                if let Port::Vhost(device) = &mut bay.port {
+                    changed |= device.prepare();
+                }
+            }
+            if changed {
+                ledger.commit(ledger.epoch() + 1);
+            }
+        }
+        for sent in [false, true] {
+            for bay in self.bays.iter_mut().flatten() {
+                if let Port::Vhost(device) = &mut bay.port {
+                    device.publish(sent);
+                }
+            }
+        }
+        self.record_addresses();
+    }
+
+    fn record_addresses(&mut self) {
+        let Some(ledger) = &self.ledger else { return };
+        if self.learning.changes().is_empty() {
+            return;
+        }
+        let has_room = {
+            let mut changes = self.learning.changes().drain(..);
+            changes.all(|(key, port)| ledger.learn(key, port))
+        };
+        if !has_room {
+            ledger.rewrite(self.learning.keys());
+        }
+    }
+
+    /// Frames for a guest that a predecessor had wait until it has come back.
+    pub(super) fn await_guest(&mut self, number: u16) {
+        let now_ns = self.now_ns;
+        let Some(bay) = self.bay_mut(number) else {
+            return;
+        };
+        let Port::Vhost(device) = &bay.port else {
+            return;
+        };
+        if device.pairs_before() > 0 {
+            bay.awaited_ns = Some(now_ns + RETURN_NS);
+            self.block(number);
+        }
+    }
+
+    /// The guest of a port has come, changed or gone.
+    pub(super) fn note_pairs(&mut self, number: u16, is_gone: bool) {
+        let Some(bay) = self.bay_mut(number) else {
+            return;
+        };
+        let Port::Vhost(device) = &bay.port else {
+            return;
+        };
+        let is_back = device.pairs() >= device.pairs_before();
+        if bay.awaited_ns.is_some() && !is_gone && !is_back {
+            return;
+        }
+        // What waited is served with the next poll.
+        bay.awaited_ns = None;
+        device.record_pairs();
+        if !device.is_up() {
+            self.discard(number, Drop::NoReceiver);
+        }
+    }
+
+    /// Guests that did not come back are gone.
+    pub(super) fn give_up_waiting(&mut self) {
+        let now_ns = self.now_ns;
+        for number in 0..self.bays.len() as u16 {
+            let bay = self.bay_mut(number);
+            let awaited_ns = bay.and_then(|bay| bay.awaited_ns);
+            if awaited_ns.is_some_and(|until_ns| now_ns > until_ns) {
+                self.note_pairs(number, true);
+            }
+        }
+    }
+
+    /// Whether a frame is in its sender's ring, where a successor finds it.
+    fn is_in_ring(&self, id: FrameId) -> bool {
+        let frame = self.frames.get(id);
+        let bay = self.bays.get(usize::from(frame.from));
+        let is_vhost = matches!(bay, Some(Some(bay)) if matches!(bay.port, Port::Vhost(_)));
+        match frame.parent {
+            Some(parent) => self.is_in_ring(parent),
+            None => is_vhost && frame.token.is_some(),
+        }
+    }
+
+    /// Copies of the frames that a successor finds in no ring, in the order in which they wait.
+    pub fn copies(&self) -> Vec<(Copy, Vec<u8>)> {
+        let mut copies = Vec::new();
+        for (exit, _) in self.bays() {
+            for &id in self.switch.waiting_packets(side(exit)) {
+                if self.is_in_ring(id) {
+                    continue;
+                }
+                let frame = self.frames.get(id);
+                let copy = Copy {
+                    from: frame.from,
+                    pair: frame.pair,
+                    exit,
+                    vlan: frame.vlan,
+                    work: frame.work,
+                    is_flooded: frame.flooded.is_some(),
+                    bytes: frame.bytes,
+                };
+                copies.push((copy, frame.whole(&self.memories[usize::from(frame.from)])));
+            }
+        }
+        copies
+    }
+
+    /// Takes a frame that a predecessor had.
+    pub fn take_copy(&mut self, copy: &Copy, bytes: &[u8]) {
+        let most = self.memories.len().max(usize::from(copy.from) + 1);
+        self.memories.resize_with(most, Arc::<Memory>::default);
+        let Some(bay) = self.bay_mut(copy.exit) else {
+            return;
+        };
+        bay.flooded += u32::from(copy.is_flooded);
+        let id = self.frames.take();
+        let frame = self.frames.get_mut(id);
+        frame.set_own(bytes);
+        (frame.from, frame.pair, frame.vlan, frame.work) =
+            (copy.from, copy.pair, copy.vlan, copy.work);
+        (frame.token, frame.parent, frame.pending) = (None, None, 1);
+        frame.flooded = copy.is_flooded.then_some(copy.exit);
+        self.offer(id, copy.exit);
+        self.release(id);
+    }
+}

@@ -1,0 +1,329 @@
+//! One process takes the place of another: sockets, interfaces and frames go over, guests notice
+//! nothing.
+//!
+//! ```text
+//!  new ── {"ask": "takeover"} ──▶ old   stops its sessions between two messages, then its thread
+//!  new ◀── everything, descriptors ──   (the rings are in the ledger, which goes over as well)
+//!  new ── ready ──────────────────▶ old
+//!  new ◀────────────────────── go ──    and ends; if anything fails before, it goes on
+//! ```
+
+use std::{
+    fs::File,
+    io::{IoSlice, IoSliceMut, Read, Write},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::net::{UnixListener, UnixStream},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use rustix::{
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    },
+    time::{ClockId, clock_gettime},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    count::Counters,
+    offload::Work,
+    vhost::{link::Connection, relay::Message},
+};
+
+/// The form of what goes over; another one is refused, and the old process goes on.
+const FORM: u32 = 1;
+
+/// The longest wait for the other side.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Descriptors of one message of the socket.
+const BATCH: usize = 32;
+
+/// Bounds of what is read, in bytes and descriptors.
+const HEAD_MAX: u64 = 1 << 28;
+const FRAMES_MAX: u64 = 1 << 33;
+const DESCRIPTORS_MAX: usize = 1 << 16;
+
+const READY: u8 = b'r';
+const GO: u8 = b'g';
+
+/// A frame that the switch has a copy of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copy {
+    /// Number of the port by which it came.
+    pub from: u16,
+    /// The queue pair of that port.
+    pub pair: u16,
+    /// Number of the port for which it waits.
+    pub exit: u16,
+    /// VLAN.
+    pub vlan: u16,
+    /// The work that is left.
+    pub work: Work,
+    /// Whether it is the copy of a flooded frame.
+    pub is_flooded: bool,
+    /// Length in bytes.
+    pub bytes: u32,
+}
+
+/// A port.
+#[derive(Debug)]
+pub struct Bay {
+    /// Its name.
+    pub name: String,
+    /// Its counters.
+    pub counters: Counters,
+    /// Why it was closed.
+    pub closed: Option<String>,
+    /// The socket at which it listens.
+    pub listener: Option<UnixListener>,
+    /// Its frontend's connection.
+    pub connection: Option<Connection>,
+    /// Its interface.
+    pub tap: Option<File>,
+}
+
+/// Everything that goes over.
+#[derive(Debug)]
+pub struct Estate {
+    /// The control socket.
+    pub control: UnixListener,
+    /// The file of [`crate::ledger`], with its lock.
+    pub ledger: File,
+    /// The ports.
+    pub bays: Vec<Bay>,
+    /// Frames with their bytes, in the order in which they wait.
+    pub copies: Vec<(Copy, Vec<u8>)>,
+    /// When the old process stopped, ns of the host's monotonic clock.
+    pub stopped_ns: u64,
+}
+
+/// What of it is text; descriptors are numbers there.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    form: u32,
+    descriptors: usize,
+    stopped_ns: u64,
+    bays: Vec<BayHead>,
+    copies: Vec<Copy>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct BayHead {
+    name: String,
+    counters: Counters,
+    closed: Option<String>,
+    listener: Option<usize>,
+    tap: Option<usize>,
+    connection: Option<ConnectionHead>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct ConnectionHead {
+    stream: usize,
+    said: Vec<(Vec<u8>, Vec<usize>)>,
+}
+
+/// The host's monotonic clock, ns.
+pub fn clock_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Numbers descriptors.
+#[derive(Default)]
+struct Numbers<'a>(Vec<BorrowedFd<'a>>);
+
+impl<'a> Numbers<'a> {
+    fn add(&mut self, descriptor: &'a impl AsFd) -> usize {
+        self.0.push(descriptor.as_fd());
+        self.0.len() - 1
+    }
+}
+
+impl Estate {
+    /// Sends it.
+    ///
+    /// # Errors
+    /// The other side has gone.
+    pub fn send(&self, to: &UnixStream) -> anyhow::Result<()> {
+        to.set_write_timeout(Some(PATIENCE))?;
+        let mut numbers = Numbers::default();
+        numbers.add(&self.control);
+        numbers.add(&self.ledger);
+        let bays = self.bays.iter().map(|bay| BayHead {
+            name: bay.name.clone(),
+            counters: bay.counters,
+            closed: bay.closed.clone(),
+            listener: bay.listener.as_ref().map(|fd| numbers.add(fd)),
+            tap: bay.tap.as_ref().map(|fd| numbers.add(fd)),
+            connection: bay.connection.as_ref().map(|connection| {
+                let stream = numbers.add(&connection.stream);
+                let said = connection.said.iter().map(|message| {
+                    let descriptors = message.descriptors.iter().map(|fd| numbers.add(fd));
+                    (message.bytes.clone(), descriptors.collect())
+                });
+                let said = said.collect();
+                ConnectionHead { stream, said }
+            }),
+        });
+        let bays = bays.collect();
+        let head = Head {
+            form: FORM,
+            descriptors: numbers.0.len(),
+            stopped_ns: self.stopped_ns,
+            bays,
+            copies: self.copies.iter().map(|(copy, _)| copy.clone()).collect(),
+        };
+        let head = serde_json::to_vec(&head)?;
+        let frames: usize = self.copies.iter().map(|(_, bytes)| bytes.len()).sum();
+        let mut stream = to;
+        stream.write_all(&(head.len() as u64).to_le_bytes())?;
+        stream.write_all(&(frames as u64).to_le_bytes())?;
+        stream.write_all(&head)?;
+        for (_, bytes) in &self.copies {
+            stream.write_all(bytes)?;
+        }
+        for batch in numbers.0.chunks(BATCH) {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            ensure!(
+                ancillary.push(SendAncillaryMessage::ScmRights(batch)),
+                "too many descriptors at once"
+            );
+            sendmsg(
+                to,
+                &[IoSlice::new(&[1])],
+                &mut ancillary,
+                SendFlags::NOSIGNAL,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Receives it.
+    ///
+    /// # Errors
+    /// The other side refuses, has gone, or speaks another form.
+    pub fn receive(from: &UnixStream) -> anyhow::Result<Self> {
+        from.set_read_timeout(Some(PATIENCE))?;
+        let mut stream = from;
+        let mut number = || {
+            let mut bytes = [0; 8];
+            let read = stream.read_exact(&mut bytes);
+            read.map(|()| u64::from_le_bytes(bytes))
+                .context("the switch that runs does not hand over; its log says why")
+        };
+        let (head, frames) = (number()?, number()?);
+        ensure!(head <= HEAD_MAX && frames <= FRAMES_MAX, "it is too long");
+        let mut text = vec![0; head as usize];
+        stream.read_exact(&mut text)?;
+        let form = serde_json::from_slice::<serde_json::Value>(&text)?["form"].as_u64();
+        if form != Some(u64::from(FORM)) {
+            bail!("the switch that runs is of another version; restart it instead");
+        }
+        let head: Head = serde_json::from_slice(&text)?;
+        let mut copies = Vec::new();
+        for copy in head.copies {
+            let mut bytes = vec![0; copy.bytes as usize];
+            stream.read_exact(&mut bytes)?;
+            copies.push((copy, bytes));
+        }
+        ensure!(head.descriptors <= DESCRIPTORS_MAX, "too many descriptors");
+        let mut descriptors = receive_descriptors(from, head.descriptors)?;
+        let mut take = |number: usize| {
+            let descriptor = descriptors.get_mut(number).and_then(Option::take);
+            descriptor.ok_or_else(|| anyhow!("a descriptor is missing"))
+        };
+        let (control, ledger) = (take(0)?.into(), take(1)?.into());
+        let bays = head.bays.into_iter().map(|bay| {
+            let connection = bay.connection.map(|connection| {
+                let said = connection.said.into_iter().map(|(bytes, numbers)| {
+                    let descriptors = numbers.into_iter().map(&mut take);
+                    Ok(Message {
+                        bytes,
+                        descriptors: descriptors.collect::<anyhow::Result<_>>()?,
+                    })
+                });
+                let said = said.collect::<anyhow::Result<_>>()?;
+                let stream = take(connection.stream)?.into();
+                anyhow::Ok(Connection { stream, said })
+            });
+            anyhow::Ok(Bay {
+                name: bay.name,
+                counters: bay.counters,
+                closed: bay.closed,
+                listener: bay.listener.map(&mut take).transpose()?.map(Into::into),
+                tap: bay.tap.map(&mut take).transpose()?.map(Into::into),
+                connection: connection.transpose()?,
+            })
+        });
+        let bays = bays.collect::<anyhow::Result<_>>()?;
+        Ok(Self {
+            control,
+            ledger,
+            bays,
+            copies,
+            stopped_ns: head.stopped_ns,
+        })
+    }
+}
+
+fn receive_descriptors(from: &UnixStream, count: usize) -> anyhow::Result<Vec<Option<OwnedFd>>> {
+    let mut descriptors = Vec::with_capacity(count);
+    while descriptors.len() < count {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let (mut byte, flags) = ([0], RecvFlags::CMSG_CLOEXEC);
+        let mut part = [IoSliceMut::new(&mut byte)];
+        let received = recvmsg(from, &mut part, &mut ancillary, flags)?;
+        let before = descriptors.len();
+        for with in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(some) = with {
+                descriptors.extend(some.map(Some));
+            }
+        }
+        ensure!(
+            received.bytes == 1 && descriptors.len() > before,
+            "descriptors are missing; raise `ulimit -n`"
+        );
+    }
+    Ok(descriptors)
+}
+
+/// The new process has everything: the old one is to end. Returns when it does.
+///
+/// # Errors
+/// The old process goes on instead.
+pub fn ready(stream: &UnixStream) -> anyhow::Result<()> {
+    let (mut stream, mut byte) = (stream, [0]);
+    stream.write_all(&[READY])?;
+    match stream.read(&mut byte) {
+        Ok(1) if byte == [GO] => Ok(()),
+        // It has died, and left everything.
+        Ok(0) => Ok(()),
+        Ok(_) => bail!("the switch that runs goes on"),
+        Err(error) => Err(error).context("the switch that runs says nothing"),
+    }
+}
+
+/// Waits until the new process has everything, and lets it go.
+///
+/// # Errors
+/// It failed: the old process goes on.
+pub fn let_go(stream: &UnixStream) -> anyhow::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let (mut stream, mut byte) = (stream, [0]);
+    let ready = stream.read_exact(&mut byte);
+    if ready.is_ok() && byte == [READY] {
+        return Ok(stream.write_all(&[GO])?);
+    }
+    // If it is only slow, it hears that it is too late.
+    let _ = stream.write_all(b"n");
+    bail!("the new switch did not become ready")
+}

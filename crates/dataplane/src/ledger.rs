@@ -1,0 +1,538 @@
+//! What outlives the process: a file in memory that says which frames were handed over.
+//!
+//! A hand-over changes two rings, that of the receiver and that of the sender, in the memories of
+//! two guests, and no two writes happen at once. So the rings are not asked who has what; this file
+//! is. Everything that a poll does is prepared where drivers do not look: bytes in receive buffers,
+//! entries of used rings behind the index that was shown, new values in this file beside those in
+//! force. One write of [`Ledger::commit`] puts all of it in force. Only then are the indices of the
+//! rings shown, and a successor shows them again.
+//!
+//! ```text
+//!  copy, used entries, prepared values ──▶ epoch + 1 ──▶ used indices of receivers, of senders
+//!         killed here: nothing happened │ killed here: all of it happened, and is shown again
+//! ```
+//!
+//! ```text
+//!  magic, boot, epoch │ names of ports │ addresses │ port 0 … port 255
+//!     └ features, pairs, of each ring: place, size, two values with their epochs │ chains of rings
+//! ```
+//!
+//! A value is in force if its epoch is the higher one of two that are not above the file's.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    os::{fd::AsFd, unix::fs::OpenOptionsExt},
+    path::Path,
+    sync::Arc,
+};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, ftruncate};
+
+use crate::{config::PORTS_MAX, memory::Cells, ring::SIZE_MAX, vhost::PAIRS_MAX};
+
+/// The file's kind and form; another form is not read.
+const MAGIC: u64 = u64::from_be_bytes(*b"sluice 1");
+
+const PAGE: usize = 512;
+const EPOCH: usize = 3;
+const NAMES: usize = PAGE;
+const ADDRESSES: usize = NAMES + 2 * PORTS_MAX;
+/// Each half has so many addresses, of two words.
+const ADDRESSES_MAX: usize = 1 << 17;
+const PORTS: usize = ADDRESSES + PAGE + 2 * 2 * ADDRESSES_MAX;
+const PORT: usize = PAGE + 2 * PAIRS_MAX * CHAINS;
+const CHAINS: usize = CHAIN * SIZE_MAX as usize;
+const CHAIN: usize = 4;
+const CELLS: usize = PORTS + PORTS_MAX * PORT;
+
+/// Of a port: pairs, features, and the words of its rings.
+const PAIRS: usize = 0;
+const FEATURES: usize = 1;
+const RINGS: usize = 16;
+const RING: usize = 16;
+
+/// Of a ring: place, size, and two values, each an epoch and what it is.
+const SIZE: usize = 1;
+const VALUES: [usize; 2] = [2, 4];
+
+/// Of a chain: its order and 1, the epoch that released it, and two counts of delivered parts.
+const RELEASED: usize = 1;
+const PARTS: [usize; 2] = [2, 3];
+const NEVER: u64 = u64::MAX;
+
+/// A count of parts and its epoch in one word.
+fn counted(epoch: u64, parts: u16) -> u64 {
+    epoch << 16 | u64::from(parts)
+}
+
+/// A number for words, that the next version computes alike (FNV-1a); never 0.
+pub fn fingerprint(words: impl IntoIterator<Item = u64>) -> u64 {
+    let bytes = words.into_iter().flat_map(u64::to_le_bytes);
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    hash.max(1)
+}
+
+fn name_of(name: &str) -> [u64; 2] {
+    let bytes = || name.bytes().map(u64::from);
+    [fingerprint(bytes()), fingerprint(bytes().chain([1]))]
+}
+
+/// The file.
+#[derive(Debug)]
+pub struct Ledger {
+    cells: Cells,
+    /// Keeps the lock.
+    file: File,
+}
+
+impl Ledger {
+    /// Opens a file, or makes it. What its process had prepared and not put in force is forgotten.
+    ///
+    /// # Errors
+    /// It cannot be made, or another process uses it.
+    pub fn open(path: &Path) -> anyhow::Result<Arc<Self>> {
+        let explain = || format!("the state in {}", path.display());
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory).with_context(explain)?;
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).mode(0o600);
+        let file = options.open(path).with_context(explain)?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            bail!(
+                "another switch uses {}; give this one another `state`",
+                path.display()
+            );
+        }
+        Self::over(file).with_context(explain)
+    }
+
+    /// Over an open file whose lock this process has.
+    ///
+    /// # Errors
+    /// It is none, or has no room.
+    pub fn over(file: File) -> anyhow::Result<Arc<Self>> {
+        let bytes = (CELLS * size_of::<u64>()) as u64;
+        let about = file.metadata()?;
+        ensure!(about.is_file(), "it is no file");
+        if about.len() != bytes {
+            ftruncate(&file, 0)?;
+            ftruncate(&file, bytes)?;
+        }
+        let cells = map(&file)?;
+        let boot = boot()?;
+        let head = [cells.load(0), cells.load(1), cells.load(2)];
+        let mut ledger = Self { cells, file };
+        if head != [MAGIC, boot[0], boot[1]] {
+            // Of another form, or of guests that are gone.
+            ftruncate(&ledger.file, 0)?;
+            ftruncate(&ledger.file, bytes)?;
+            ledger.cells = map(&ledger.file)?;
+            ledger.reserve(0, PORTS)?;
+            ledger.cells.store(EPOCH, 1);
+            ledger.cells.store(1, boot[0]);
+            ledger.cells.store(2, boot[1]);
+            ledger.cells.store(0, MAGIC);
+        }
+        let ledger = Arc::new(ledger);
+        for number in 0..PORTS_MAX as u16 {
+            if ledger.name(number)[0] != 0 {
+                (0..2 * PAIRS_MAX).for_each(|index| ledger.ring(number, index).tidy());
+            }
+        }
+        Ok(ledger)
+    }
+
+    /// The file, for a successor.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Has pages for these words, so that a write to them cannot fail.
+    fn reserve(&self, at: usize, words: usize) -> anyhow::Result<()> {
+        let bytes = |words: usize| (words * size_of::<u64>()) as u64;
+        let none = FallocateFlags::empty();
+        fallocate(self.file.as_fd(), none, bytes(at), bytes(words))
+            .context("no room in its file system")
+    }
+
+    /// Whether the file can no longer be used.
+    pub fn is_broken(&self) -> bool {
+        self.cells.is_broken()
+    }
+
+    /// The epoch in force.
+    #[inline]
+    pub fn epoch(&self) -> u64 {
+        self.cells.load(EPOCH)
+    }
+
+    /// Puts everything in force that was prepared with this epoch.
+    #[inline]
+    pub fn commit(&self, epoch: u64) {
+        self.cells.store(EPOCH, epoch);
+    }
+
+    /// The number that a port of this name had, if there was one.
+    pub fn find(&self, name: &str) -> Option<u16> {
+        let wanted = name_of(name);
+        (0..PORTS_MAX as u16).find(|&number| self.name(number) == wanted)
+    }
+
+    fn name(&self, number: u16) -> [u64; 2] {
+        [0, 1].map(|word| self.cells.load(NAMES + 2 * usize::from(number) + word))
+    }
+
+    /// A number that is not taken, if possible one that no port of the file has.
+    pub fn free(&self, taken: impl Fn(u16) -> bool) -> Option<u16> {
+        let numbers = || (0..PORTS_MAX as u16).filter(|&number| !taken(number));
+        let unused = |&number: &u16| self.name(number)[0] == 0;
+        numbers().find(unused).or_else(|| numbers().next())
+    }
+
+    /// Names a port. What another port had under its number is forgotten.
+    ///
+    /// # Errors
+    /// No room in the file system.
+    pub fn claim(&self, number: u16, name: &str) -> anyhow::Result<()> {
+        let wanted = name_of(name);
+        if self.name(number) == wanted {
+            return Ok(());
+        }
+        self.reserve(port(number), PAGE)?;
+        self.forget(number);
+        let at = NAMES + 2 * usize::from(number);
+        self.cells.store(at + 1, wanted[1]);
+        self.cells.store(at, wanted[0]);
+        Ok(())
+    }
+
+    /// Forgets a port.
+    pub fn forget(&self, number: u16) {
+        self.cells.store(NAMES + 2 * usize::from(number), 0);
+        self.cells.store(port(number) + PAIRS, 0);
+        (0..2 * PAIRS_MAX).for_each(|index| self.ring(number, index).end());
+        let (half, count) = self.half();
+        for at in (0..count).map(|at| half + 2 * at) {
+            if self.cells.load(at + 1) == u64::from(number) + 1 {
+                self.cells.store(at + 1, 0);
+            }
+        }
+    }
+
+    fn ring(&self, number: u16, index: usize) -> RingPlace<'_> {
+        RingPlace::new(&self.cells, port(number), index)
+    }
+
+    /// A port's part of the file.
+    pub fn record(self: &Arc<Self>, number: u16) -> PortRecord {
+        PortRecord {
+            base: port(number),
+            ledger: Arc::clone(self),
+        }
+    }
+
+    /// Where addresses are, and how many.
+    fn half(&self) -> (usize, usize) {
+        let word = self.cells.load(ADDRESSES);
+        let at = ADDRESSES + PAGE + (word >> 32 & 1) as usize * 2 * ADDRESSES_MAX;
+        (at, (word as u32 as usize).min(ADDRESSES_MAX))
+    }
+
+    /// Adds an address, by its key and port. False if there is no room: see [`Ledger::rewrite`].
+    pub fn learn(&self, key: u64, port: u16) -> bool {
+        let (half, count) = self.half();
+        if count == ADDRESSES_MAX {
+            return false;
+        }
+        self.cells.store(half + 2 * count, key);
+        self.cells.store(half + 2 * count + 1, u64::from(port) + 1);
+        let word = self.cells.load(ADDRESSES);
+        self.cells.store(ADDRESSES, word + 1);
+        true
+    }
+
+    /// Replaces all addresses by these, or by as many as there is room for.
+    pub fn rewrite(&self, addresses: impl Iterator<Item = (u64, u16)>) {
+        let other = (self.cells.load(ADDRESSES) >> 32 & 1) ^ 1;
+        let half = ADDRESSES + PAGE + other as usize * 2 * ADDRESSES_MAX;
+        let mut count = 0;
+        // Half of the room stays free for new ones, so that this is seldom.
+        for (key, port) in addresses.take(ADDRESSES_MAX / 2) {
+            self.cells.store(half + 2 * count, key);
+            self.cells.store(half + 2 * count + 1, u64::from(port) + 1);
+            count += 1;
+        }
+        self.cells.store(ADDRESSES, other << 32 | count as u64);
+    }
+
+    /// The addresses by key and port, the newest of a key last.
+    pub fn addresses(&self) -> Vec<(u64, u16)> {
+        let (half, count) = self.half();
+        let each = (0..count).map(|at| half + 2 * at);
+        let each = each.map(|at| (self.cells.load(at), self.cells.load(at + 1)));
+        let known = each.filter(|&(_, port)| port != 0);
+        known.map(|(key, port)| (key, (port - 1) as u16)).collect()
+    }
+}
+
+fn map(file: &File) -> anyhow::Result<Cells> {
+    Cells::map(file.try_clone()?, CELLS).map_err(|refused| anyhow!(refused.0))
+}
+
+/// Which run of the kernel this is: the numbers of its files in memory mean nothing to the next.
+fn boot() -> anyhow::Result<[u64; 2]> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").context("no boot_id")?;
+    Ok(name_of(text.trim()))
+}
+
+/// Where the words of a port are.
+fn port(number: u16) -> usize {
+    PORTS + usize::from(number) * PORT
+}
+
+/// A port's part of the file.
+#[derive(Clone, Debug)]
+pub struct PortRecord {
+    ledger: Arc<Ledger>,
+    base: usize,
+}
+
+impl PortRecord {
+    /// Queue pairs that the guest used, and its features, if it was there.
+    pub fn was_up(&self) -> Option<(usize, u64)> {
+        let cells = &self.ledger.cells;
+        let pairs = cells.load(self.base + PAIRS) as usize;
+        (pairs > 0).then(|| (pairs, cells.load(self.base + FEATURES)))
+    }
+
+    /// Says how many queue pairs the guest uses now, and its features.
+    pub fn set_up(&self, pairs: usize, features: u64) {
+        let cells = &self.ledger.cells;
+        if cells.load(self.base + PAIRS) != pairs as u64
+            || cells.load(self.base + FEATURES) != features
+        {
+            cells.store(self.base + FEATURES, features);
+            cells.store(self.base + PAIRS, pairs as u64);
+        }
+    }
+
+    /// A ring's part of the file.
+    pub fn ring(&self, index: usize) -> RingRecord {
+        RingRecord {
+            ledger: Arc::clone(&self.ledger),
+            port: self.base,
+            index,
+            newest: 0,
+        }
+    }
+}
+
+/// What a ring is to go on with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resumed {
+    /// Chains that were taken; the next available entry is this, modulo 2^16.
+    pub taken: u64,
+    /// The used index in force.
+    pub used: u16,
+    /// The one before, which the driver may have been shown last.
+    pub shown: u16,
+    /// Chains that are taken and not released, in their order: head, and parts that were delivered.
+    pub held: Vec<(u16, u16)>,
+}
+
+/// A ring's part of the file, in the hands of the thread that has the ring.
+#[derive(Debug)]
+pub struct RingRecord {
+    ledger: Arc<Ledger>,
+    port: usize,
+    index: usize,
+    /// Which of the two values is the newest.
+    newest: usize,
+}
+
+impl RingRecord {
+    fn place(&self) -> RingPlace<'_> {
+        RingPlace::new(&self.ledger.cells, self.port, self.index)
+    }
+
+    /// What a ring at this place goes on with, if it is known.
+    pub fn resume(&mut self, place: u64, size: u16) -> Option<Resumed> {
+        let ring = self.place();
+        let word = |at: usize| ring.cells.load(ring.base + at);
+        if word(0) != place || word(SIZE) != u64::from(size) {
+            return None;
+        }
+        let newest = ring.newest();
+        let value = word(VALUES[newest] + 1);
+        let before = match word(VALUES[1 - newest]) {
+            0 => value,
+            _ => word(VALUES[1 - newest] + 1),
+        };
+        let mut held: Vec<_> = (0..size).filter_map(|head| ring.held(head)).collect();
+        held.sort_unstable();
+        let held = held.into_iter().map(|(_, head, parts)| (head, parts));
+        let resumed = Resumed {
+            taken: value >> 16,
+            used: value as u16,
+            shown: before as u16,
+            held: held.collect(),
+        };
+        self.newest = newest;
+        Some(resumed)
+    }
+
+    /// A ring begins at this place, with nothing in flight.
+    ///
+    /// # Errors
+    /// No room in the file system.
+    pub fn begin(&mut self, place: u64, size: u16, taken: u64, used: u16) -> anyhow::Result<()> {
+        let ring = self.place();
+        let words = usize::from(size) * CHAIN;
+        self.ledger.reserve(ring.chains, words)?;
+        let epoch = self.ledger.epoch();
+        let store = |at: usize, value: u64| ring.cells.store(ring.base + at, value);
+        store(0, 0);
+        store(SIZE, u64::from(size));
+        store(VALUES[0] + 1, taken << 16 | u64::from(used));
+        store(VALUES[0], epoch);
+        store(VALUES[1], 0);
+        for head in 0..size {
+            if ring.cells.load(ring.chain(head)) != 0 {
+                ring.cells.store(ring.chain(head), 0);
+            }
+        }
+        store(0, place);
+        self.newest = 0;
+        Ok(())
+    }
+
+    /// The ring has ended.
+    pub fn end(&self) {
+        self.place().end();
+    }
+
+    /// Prepares what holds with the next epoch.
+    #[inline]
+    pub fn prepare(&mut self, taken: u64, used: u16) {
+        let epoch = self.ledger.epoch() + 1;
+        let ring = RingPlace::new(&self.ledger.cells, self.port, self.index);
+        if ring.cells.load(ring.base + VALUES[self.newest]) != epoch {
+            self.newest = 1 - self.newest;
+        }
+        let at = ring.base + VALUES[self.newest];
+        ring.cells.store(at + 1, taken << 16 | u64::from(used));
+        ring.cells.store(at, epoch);
+    }
+
+    /// Prepares a chain that was taken and stays so. `order` counts chains of the ring.
+    pub fn hold(&self, head: u16, order: u64, parts: u16) {
+        let (epoch, cells) = (self.ledger.epoch() + 1, &self.ledger.cells);
+        let chain = self.place().chain(head);
+        // Not in force until so many chains are taken.
+        cells.store(chain, order + 1);
+        cells.store(chain + RELEASED, NEVER);
+        cells.store(chain + PARTS[0], counted(epoch, parts));
+        cells.store(chain + PARTS[1], 0);
+    }
+
+    /// Prepares how many parts of a chain that is held are delivered.
+    pub fn deliver(&self, head: u16, parts: u16) {
+        let (epoch, cells) = (self.ledger.epoch() + 1, &self.ledger.cells);
+        let chain = self.place().chain(head);
+        let count = |at: usize| cells.load(chain + PARTS[at]) >> 16;
+        // The older one; one of this epoch is in force nowhere.
+        let older = usize::from(count(1) < count(0));
+        let at = (0..2).find(|&at| count(at) == epoch).unwrap_or(older);
+        cells.store(chain + PARTS[at], counted(epoch, parts));
+    }
+
+    /// Prepares the release of a chain that is held.
+    #[inline]
+    pub fn release(&self, head: u16) {
+        let epoch = self.ledger.epoch() + 1;
+        let chain = self.place().chain(head);
+        self.ledger.cells.store(chain + RELEASED, epoch);
+    }
+}
+
+/// A ring's words.
+struct RingPlace<'a> {
+    cells: &'a Cells,
+    base: usize,
+    chains: usize,
+}
+
+impl<'a> RingPlace<'a> {
+    #[inline]
+    fn new(cells: &'a Cells, port: usize, index: usize) -> Self {
+        Self {
+            cells,
+            base: port + RINGS + index * RING,
+            chains: port + PAGE + index * CHAINS,
+        }
+    }
+
+    #[inline]
+    fn chain(&self, head: u16) -> usize {
+        self.chains + usize::from(head) * CHAIN
+    }
+
+    fn end(&self) {
+        if self.cells.load(self.base) != 0 {
+            self.cells.store(self.base, 0);
+        }
+    }
+
+    fn newest(&self) -> usize {
+        let [first, second] = VALUES.map(|at| self.cells.load(self.base + at));
+        usize::from(second > first)
+    }
+
+    /// Order, head and delivered parts of a chain that is held, in a ring that is tidy.
+    fn held(&self, head: u16) -> Option<(u64, u16, u16)> {
+        let chain = self.chain(head);
+        let order = self.cells.load(chain);
+        if order == 0 || self.cells.load(chain + RELEASED) != NEVER {
+            return None;
+        }
+        let parts = PARTS.map(|at| self.cells.load(chain + at));
+        Some((order, head, parts[0].max(parts[1]) as u16))
+    }
+
+    /// Forgets what was prepared and is not in force. Each write leaves in force what was.
+    fn tidy(&self) {
+        let (cells, epoch) = (self.cells, self.cells.load(EPOCH));
+        let size = cells.load(self.base + SIZE);
+        if cells.load(self.base) == 0 || size > u64::from(SIZE_MAX) {
+            return self.end();
+        }
+        for at in VALUES {
+            if cells.load(self.base + at) > epoch {
+                cells.store(self.base + at, 0);
+            }
+        }
+        let taken = cells.load(self.base + VALUES[self.newest()] + 1) >> 16;
+        for head in 0..size as u16 {
+            let chain = self.chain(head);
+            if cells.load(chain) == 0 {
+                continue;
+            }
+            if cells.load(chain) > taken || cells.load(chain + RELEASED) <= epoch {
+                cells.store(chain, 0);
+                continue;
+            }
+            if cells.load(chain + RELEASED) != NEVER {
+                cells.store(chain + RELEASED, NEVER);
+            }
+            for at in PARTS {
+                if cells.load(chain + at) >> 16 > epoch {
+                    cells.store(chain + at, 0);
+                }
+            }
+        }
+    }
+}

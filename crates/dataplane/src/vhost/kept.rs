@@ -1,0 +1,204 @@
+//! The messages that made a connection what it is, for a successor that goes on with it.
+//!
+//! What a frontend said is kept as it was said, with its descriptors, and the successor hears it
+//! again: so it has no form of its own that two versions would have to agree on.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::relay::{Message, word};
+
+/// Messages that are kept at most; a frontend that says more cannot be handed over.
+const KEPT_MAX: usize = 1024;
+
+/// Requests (vhost-user, "Front-end message types").
+pub(super) mod request {
+    pub const GET_FEATURES: u32 = 1;
+    pub const SET_FEATURES: u32 = 2;
+    pub const SET_OWNER: u32 = 3;
+    pub const RESET_OWNER: u32 = 4;
+    pub const SET_MEM_TABLE: u32 = 5;
+    pub const SET_LOG_BASE: u32 = 6;
+    pub const SET_VRING_NUM: u32 = 8;
+    pub const SET_VRING_ADDR: u32 = 9;
+    pub const SET_VRING_BASE: u32 = 10;
+    pub const GET_VRING_BASE: u32 = 11;
+    pub const SET_VRING_KICK: u32 = 12;
+    pub const SET_VRING_CALL: u32 = 13;
+    pub const SET_PROTOCOL_FEATURES: u32 = 16;
+    pub const SET_VRING_ENABLE: u32 = 18;
+    pub const SET_BACKEND_REQ_FD: u32 = 21;
+    pub const RESET_DEVICE: u32 = 34;
+    pub const ADD_MEM_REG: u32 = 37;
+    pub const REM_MEM_REG: u32 = 38;
+}
+use request::*;
+
+/// Requests in the order in which a successor hears them.
+const ORDER: [u32; 14] = [
+    SET_OWNER,
+    SET_FEATURES,
+    SET_PROTOCOL_FEATURES,
+    SET_BACKEND_REQ_FD,
+    SET_MEM_TABLE,
+    ADD_MEM_REG,
+    REM_MEM_REG,
+    SET_LOG_BASE,
+    SET_VRING_NUM,
+    SET_VRING_ADDR,
+    SET_VRING_BASE,
+    SET_VRING_CALL,
+    SET_VRING_ENABLE,
+    SET_VRING_KICK,
+];
+
+/// Where a message's header has its flags, and the one that asks for an answer.
+const FLAGS: usize = 4;
+const NEED_REPLY: u8 = 8;
+const HEADER: usize = 12;
+
+/// What is kept of a connection.
+#[derive(Debug, Default)]
+pub struct Kept {
+    messages: Vec<Message>,
+    is_too_long: bool,
+}
+
+fn rank(message: &Message) -> Option<usize> {
+    let request = word(&message.bytes, 0);
+    ORDER.iter().position(|&known| known == request)
+}
+
+fn ring(message: &Message) -> u8 {
+    message.bytes.get(HEADER).copied().unwrap_or_default()
+}
+
+fn is(message: &Message, request: u32) -> bool {
+    word(&message.bytes, 0) == request
+}
+
+impl Kept {
+    fn remove(&mut self, request: u32) {
+        self.messages.retain(|message| !is(message, request));
+    }
+
+    /// The frontend has said this, and it was passed on.
+    pub fn keep(&mut self, mut message: Message) {
+        let request = word(&message.bytes, 0);
+        match request {
+            RESET_OWNER => return self.remove(SET_VRING_KICK),
+            RESET_DEVICE => {
+                let gone = [SET_VRING_KICK, SET_VRING_ENABLE, SET_FEATURES];
+                return gone.into_iter().for_each(|request| self.remove(request));
+            }
+            SET_MEM_TABLE => {
+                let gone = [SET_MEM_TABLE, ADD_MEM_REG, REM_MEM_REG];
+                gone.into_iter().for_each(|request| self.remove(request));
+            }
+            SET_VRING_NUM | SET_VRING_ADDR | SET_VRING_BASE | SET_VRING_KICK | SET_VRING_CALL
+            | SET_VRING_ENABLE => {
+                let index = ring(&message);
+                self.messages
+                    .retain(|kept| !is(kept, request) || ring(kept) != index);
+            }
+            REM_MEM_REG => {
+                let same = |kept: &Message| {
+                    is(kept, ADD_MEM_REG) && kept.bytes[HEADER..] == message.bytes[HEADER..]
+                };
+                if let Some(at) = self.messages.iter().position(same) {
+                    self.messages.remove(at);
+                    return;
+                }
+            }
+            ADD_MEM_REG => {}
+            _ if rank(&message).is_none() => return,
+            _ => self.remove(request),
+        }
+        self.is_too_long |= self.messages.len() >= KEPT_MAX;
+        if !self.is_too_long {
+            message.bytes[FLAGS] &= !NEED_REPLY;
+            self.messages.push(message);
+        }
+    }
+
+    /// The switch has answered: a ring that has stopped goes on from where it says.
+    pub fn answered(&mut self, answer: &Message) {
+        if !is(answer, GET_VRING_BASE) || answer.bytes.len() != HEADER + 8 {
+            return;
+        }
+        let index = ring(answer);
+        self.messages
+            .retain(|kept| !is(kept, SET_VRING_KICK) || ring(kept) != index);
+        let mut base = answer.bytes.clone();
+        base[..4].copy_from_slice(&SET_VRING_BASE.to_le_bytes());
+        base[FLAGS..HEADER - 4].copy_from_slice(&1u32.to_le_bytes());
+        self.keep(Message {
+            bytes: base,
+            descriptors: Vec::new(),
+        });
+    }
+
+    /// Copies of all messages in the order in which a successor is to hear them.
+    pub fn copies(&self) -> std::io::Result<Vec<Message>> {
+        if self.is_too_long {
+            return Err(std::io::Error::other("its frontend has said too much"));
+        }
+        let copy = |message: &Message| {
+            let copies = message.descriptors.iter().map(OwnedFd::as_fd);
+            let copies = copies.map(|descriptor| descriptor.try_clone_to_owned());
+            Ok(Message {
+                bytes: message.bytes.clone(),
+                descriptors: copies.collect::<std::io::Result<_>>()?,
+            })
+        };
+        let copies = self.messages.iter().map(copy);
+        let mut copies = copies.collect::<std::io::Result<Vec<_>>>()?;
+        copies.sort_by_key(rank);
+        Ok(copies)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(request: u32, body: &[u8]) -> Message {
+        let mut bytes = request.to_le_bytes().to_vec();
+        bytes.extend((1u32 | u32::from(NEED_REPLY)).to_le_bytes());
+        bytes.extend((body.len() as u32).to_le_bytes());
+        bytes.extend(body);
+        Message {
+            bytes,
+            descriptors: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_holds_is_kept_in_the_order_of_a_beginning() {
+        let mut kept = Kept::default();
+        kept.keep(message(SET_VRING_KICK, &[1; 8]));
+        kept.keep(message(SET_VRING_KICK, &[0; 8]));
+        kept.keep(message(SET_VRING_NUM, &[0; 8]));
+        kept.keep(message(SET_VRING_NUM, &[0, 0, 0, 0, 7, 0, 0, 0]));
+        kept.keep(message(ADD_MEM_REG, &[1; 40]));
+        kept.keep(message(ADD_MEM_REG, &[2; 40]));
+        kept.keep(message(REM_MEM_REG, &[1; 40]));
+        kept.keep(message(SET_FEATURES, &[3; 8]));
+        kept.keep(message(SET_FEATURES, &[4; 8]));
+        kept.keep(message(GET_FEATURES, &[]));
+        kept.answered(&message(GET_VRING_BASE, &[1, 0, 0, 0, 9, 0, 0, 0]));
+        let copies = kept.copies().expect("copies");
+        let all: Vec<_> = copies
+            .iter()
+            .map(|copy| (word(&copy.bytes, 0), copy.bytes[HEADER..].to_vec()))
+            .collect();
+        let expected = [
+            (SET_FEATURES, vec![4; 8]),
+            (ADD_MEM_REG, vec![2; 40]),
+            (SET_VRING_NUM, vec![0, 0, 0, 0, 7, 0, 0, 0]),
+            (SET_VRING_BASE, vec![1, 0, 0, 0, 9, 0, 0, 0]),
+            (SET_VRING_KICK, vec![0; 8]),
+        ];
+        assert_eq!(all, expected);
+        assert!(copies.iter().all(|copy| copy.bytes[FLAGS] == 1));
+    }
+}

@@ -1,0 +1,271 @@
+//! A switch that is killed or replaced while frames flow: each arrives once, and in order.
+
+mod common;
+
+use std::{
+    env, fs,
+    io::{BufRead, BufReader, Write},
+    mem,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{Guest, PATIENCE, PLAIN, frame, mac, number, until};
+use sluicegate_dataplane::control::{self, Ask};
+
+/// A switch as a process; killed when dropped.
+struct Process {
+    child: Child,
+    directory: PathBuf,
+}
+
+impl Process {
+    /// With a port for each name.
+    fn start(name: &str, ports: &[(&str, &str)]) -> Self {
+        let directory = env::temp_dir().join(format!("sg-survive-{}-{name}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory");
+        let socket = |name: &str| directory.join(format!("{name}.sock"));
+        let mut text = format!("[switch]\nsocket = \"{}\"\n", socket("switch").display());
+        for (name, keys) in ports {
+            let socket = socket(name);
+            let socket = socket.display();
+            text += &format!("[[port]]\nname = \"{name}\"\nvhost_user = \"{socket}\"\n{keys}\n");
+        }
+        fs::write(directory.join("switch.toml"), text).expect("a configuration");
+        let child = Self::run(&directory, &[]);
+        Self { child, directory }
+    }
+
+    fn run(directory: &Path, arguments: &[&str]) -> Child {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_test-switch"));
+        let command = command.arg(directory.join("switch.toml")).args(arguments);
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.spawn().expect("a switch")
+    }
+
+    /// Another process takes over; for how long no frame moved, ns.
+    fn replace(&mut self) -> u64 {
+        let mut next = Self::run(&self.directory, &["--take-over"]);
+        let mut line = String::new();
+        let output = next.stdout.as_mut().expect("piped");
+        BufReader::new(output).read_line(&mut line).expect("a line");
+        let mut old = mem::replace(&mut self.child, next);
+        assert!(old.wait().expect("it ends").success());
+        line.trim().parse().expect("it took over")
+    }
+
+    fn socket(&self, name: &str) -> PathBuf {
+        self.directory.join(format!("{name}.sock"))
+    }
+
+    /// SIGKILL, and another process.
+    fn kill(&mut self, shared: &Shared) {
+        self.child.kill().expect("it lives");
+        self.child.wait().expect("it is dead");
+        shared.life.fetch_add(1, Ordering::Release);
+        self.child = Self::run(&self.directory, &[]);
+    }
+
+    /// Frames that were dropped, by the ports' answer.
+    fn dropped(&self) -> u64 {
+        let ports = control::ask(&self.socket("switch"), Ask::Ports).expect("an answer");
+        let each = ports.as_array().expect("ports").iter();
+        each.map(|port| port["dropped"].as_u64().expect("a number"))
+            .sum()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // fails only when it is dead
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// What all threads of a test know.
+#[derive(Default)]
+struct Shared {
+    /// Processes so far: a guest with a lower number connects again.
+    life: AtomicU64,
+    /// Frames that the receiver has.
+    received: AtomicU64,
+    ends: AtomicBool,
+}
+
+/// A guest that connects again whenever the switch was killed.
+struct Survivor {
+    guest: Guest,
+    path: PathBuf,
+    life: u64,
+    shared: Arc<Shared>,
+}
+
+impl Survivor {
+    fn new(path: PathBuf, shared: &Arc<Shared>) -> Self {
+        Self {
+            guest: Guest::connect(&path, PLAIN),
+            path,
+            life: 0,
+            shared: Arc::clone(shared),
+        }
+    }
+
+    fn look(&mut self) {
+        let life = self.shared.life.load(Ordering::Acquire);
+        // All processes of former lives are dead.
+        if life != self.life && !self.guest.is_alone() {
+            self.life = life;
+        } else if life != self.life && self.guest.reconnect(&self.path, PLAIN).is_none() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        until("room", || {
+            self.look();
+            self.guest.send(bytes)
+        });
+    }
+
+    fn expect(&mut self) -> Vec<u8> {
+        let mut frame = None;
+        until("a frame", || {
+            self.look();
+            frame = self.guest.receive();
+            frame.is_some()
+        });
+        frame.expect("a frame").1
+    }
+}
+
+/// Two senders and a receiver, until the receiver has as many as `frames` of both.
+fn flow(process: &mut Process, frames: u64, mut disturb: impl FnMut(&mut Process, &Shared)) {
+    let shared = Arc::new(Shared::default());
+    let [mut a, mut b, mut sink] =
+        ["a", "b", "sink"].map(|name| Survivor::new(process.socket(name), &shared));
+    common::introduce(&mut [(&mut a.guest, 1), (&mut b.guest, 2), (&mut sink.guest, 3)]);
+    let each = frames / 2;
+    let send = |mut sender: Survivor, from: u8| {
+        move || {
+            for number in 0..each {
+                let bytes = 60 + number as usize % 200;
+                sender.send(&frame(mac(3), mac(from), number, bytes));
+            }
+            until("all taken", || {
+                sender.look();
+                sender.guest.room() == usize::from(common::SIZE)
+            });
+        }
+    };
+    let senders = [thread::spawn(send(a, 1)), thread::spawn(send(b, 2))];
+    let known = Arc::clone(&shared);
+    let receiver = thread::spawn(move || {
+        let mut next = [0; 3];
+        for count in 1..=2 * each {
+            let (from, number) = number(&sink.expect());
+            let expected = &mut next[usize::from(from)];
+            assert_eq!(number, *expected, "of sender {from} in life {}", sink.life);
+            *expected += 1;
+            known.received.store(count, Ordering::Release);
+            // A receiver that is now and then away holds its senders back.
+            if count % (each / 8) == 0 {
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+        known.ends.store(true, Ordering::Release);
+        // Nothing comes twice.
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(100) {
+            sink.look();
+            assert!(sink.guest.receive().is_none(), "a frame came twice");
+            thread::yield_now();
+        }
+    });
+    while !shared.ends.load(Ordering::Acquire) && !receiver.is_finished() {
+        disturb(process, &shared);
+    }
+    receiver.join().expect("all came");
+    for sender in senders {
+        sender.join().expect("all was sent");
+    }
+}
+
+/// Frames that are counted: a tenth of `SG_FRAMES`.
+fn frames() -> u64 {
+    let wanted = env::var("SG_FRAMES").ok();
+    wanted.map_or(1_000_000, |text| {
+        text.parse::<u64>().expect("a number of frames") / 10
+    })
+}
+
+#[test]
+fn switches_that_replace_each_other_lose_and_double_nothing() {
+    let ports = [("a", ""), ("b", ""), ("sink", ""), ("half", "vlan = 7")];
+    let mut process = Process::start("replaced", &ports);
+    // A frontend that leaves a message unfinished stops nobody.
+    let mut half = None;
+    until("a connection", || {
+        half = UnixStream::connect(process.socket("half")).ok();
+        half.is_some()
+    });
+    let half = half.expect("a connection").write_all(&[1, 0, 0]);
+    half.expect("a part of a message");
+    let mut outages_ns = Vec::new();
+    flow(&mut process, frames(), |process, shared| {
+        let before = shared.received.load(Ordering::Acquire);
+        until("progress", || {
+            shared.received.load(Ordering::Acquire) > before + 1000
+                || shared.ends.load(Ordering::Acquire)
+        });
+        if shared.ends.load(Ordering::Acquire) {
+            return;
+        }
+        if outages_ns.len() % 4 == 3 {
+            // A successor that dies before it is ready: the running one goes on.
+            drop(control::ask_for_everything(&process.socket("switch")));
+        }
+        outages_ns.push(process.replace());
+    });
+    assert!(outages_ns.len() >= 5, "replaced {} times", outages_ns.len());
+    assert_eq!(process.dropped(), 0);
+    outages_ns.sort_unstable();
+    let ms = |ns: u64| ns as f64 / 1e6;
+    println!(
+        "{} replacements: no frame moved for {:.1} ms in the median and {:.1} ms at most",
+        outages_ns.len(),
+        ms(outages_ns[outages_ns.len() / 2]),
+        ms(outages_ns[outages_ns.len() - 1]),
+    );
+}
+
+#[test]
+fn a_switch_that_is_killed_over_and_over_loses_and_doubles_nothing() {
+    let mut process = Process::start("killed", &[("a", ""), ("b", ""), ("sink", "")]);
+    let (mut kills, mut before) = (0, 0);
+    flow(&mut process, frames(), |process, shared| {
+        // It lives until some frames have come, so that each life is one.
+        let start = Instant::now();
+        until("progress", || {
+            shared.received.load(Ordering::Acquire) > before + 1000
+                || shared.ends.load(Ordering::Acquire)
+                || start.elapsed() > PATIENCE / 2
+        });
+        thread::sleep(Duration::from_micros(kills * 7919 % 20_000));
+        if shared.ends.load(Ordering::Acquire) {
+            return;
+        }
+        process.kill(shared);
+        before = shared.received.load(Ordering::Acquire);
+        kills += 1;
+    });
+    assert!(kills >= 5, "killed {kills} times");
+    assert_eq!(process.dropped(), 0);
+}
