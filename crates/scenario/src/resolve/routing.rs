@@ -60,7 +60,7 @@ pub fn read_own(traffic: &Table<'_>, network: Routing) -> Option<Routing> {
         .collect();
     item.complain(
         "needs switches that hash path values",
-        &format!("set `network.routing` to one of {}", names.join(", ")),
+        format!("set `network.routing` to one of {}", names.join(", ")),
     );
     None
 }
