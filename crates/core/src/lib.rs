@@ -4,6 +4,7 @@ pub mod abi;
 pub mod aqm;
 pub mod bucket;
 pub mod cc;
+pub mod frame;
 pub mod hash;
 pub mod host;
 pub mod life;

@@ -15,6 +15,7 @@ pub mod control;
 pub mod count;
 pub mod engine;
 pub mod frame;
+pub mod govern;
 pub mod memory;
 pub mod offload;
 pub mod port;

@@ -9,10 +9,12 @@ use std::{
 use anyhow::Context;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
+use sluicegate_core::abi::HashKey;
 
 use crate::{
     config::{Config, Kind, PORTS_MAX, PortConfig},
     engine::Engine,
+    govern::{Govern, Governing},
     port::Port,
     tap::Tap,
     vhost::{Offer, device::Device, session::Session},
@@ -26,8 +28,12 @@ pub struct Reload {
     pub added: Vec<String>,
     /// Ports that have gone.
     pub removed: Vec<String>,
-    /// Ports whose VLANs or addresses changed; their connections go on.
+    /// Ports whose VLANs, addresses or tenants changed; their connections go on.
     pub changed: Vec<String>,
+    /// Another policy is in force, or none any more.
+    pub policy: bool,
+    /// Flows that another rule decides now, or none.
+    pub flows_rematched: u64,
     /// Keys of `[switch]` that another start needs.
     pub needs_restart: bool,
 }
@@ -49,7 +55,8 @@ impl Service {
     /// # Errors
     /// A port's socket or interface cannot be had: all others are given back.
     pub fn start(config: Config) -> anyhow::Result<Self> {
-        let engine = Engine::new(config.choice, secret()?);
+        let mut engine = Engine::new(config.choice, secret()?);
+        engine.govern = govern(config.governing.as_ref())?;
         let running = Worker::start(engine, config.pace)?;
         let mut state = State {
             config: Config {
@@ -82,11 +89,18 @@ impl Service {
     /// A new port's socket or interface cannot be had; the changes before it are in force.
     pub fn reload(&self, config: Config) -> anyhow::Result<Reload> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let flows_max = |config: &Config| config.governing.as_ref().map(|it| it.flows_max);
+        let has_grown = flows_max(&state.config).is_some_and(|before| {
+            let now = flows_max(&config);
+            now.is_some_and(|now| now != before)
+        });
         let mut reload = Reload {
-            needs_restart: (config.choice, config.pace, &config.socket)
-                != (state.config.choice, state.config.pace, &state.config.socket),
+            needs_restart: has_grown
+                || (config.choice, config.pace, &config.socket)
+                    != (state.config.choice, state.config.pace, &state.config.socket),
             ..Reload::default()
         };
+        state.govern(&self.running.handle, &config, &mut reload)?;
         let before = state.config.ports.clone();
         let kept = |port: &PortConfig| {
             let mut new = config.ports.iter();
@@ -124,6 +138,22 @@ impl Service {
     }
 }
 
+/// Enforcement by a policy, at no port yet.
+fn govern(governing: Option<&Governing>) -> anyhow::Result<Option<Govern>> {
+    let Some(governing) = governing else {
+        return Ok(None);
+    };
+    let mut key = HashKey {
+        spread: secret()?[0] | 1,
+        ..HashKey::default()
+    };
+    for pair in key.word.chunks_mut(2) {
+        let word = secret()?[0];
+        (pair[0], pair[1]) = (word as u32, (word >> 32) as u32);
+    }
+    Ok(Some(Govern::new(governing.clone(), key)))
+}
+
 fn failed(reason: String) -> anyhow::Error {
     anyhow::anyhow!(reason)
 }
@@ -136,14 +166,14 @@ impl State {
             Kind::VhostUser(..) => Port::Vhost(Box::<Device>::default()),
             Kind::Tap(name) => Port::Tap(Box::new(Tap::open(name)?)),
         };
-        let (name, member, filter) = (
-            config.name.clone(),
-            config.member.clone(),
-            config.filter.clone(),
-        );
+        let about = config.clone();
         handle
             .call(move |worker| {
+                let (name, member, filter) = (about.name.clone(), about.member, about.filter);
                 worker.engine.add(number, name, port, member, filter);
+                if let Some(govern) = worker.engine.govern.as_mut().filter(|_| about.is_governed) {
+                    govern.attach(number, &about.name, &about.tenant);
+                }
                 worker.watch();
             })
             .map_err(failed)?;
@@ -171,11 +201,53 @@ impl State {
         Ok(())
     }
 
+    /// Puts another policy in force. Ports that begin to be governed are among the changed ones;
+    /// where there is no policy any more, all flows are forgotten.
+    fn govern(
+        &mut self,
+        handle: &Handle,
+        config: &Config,
+        reload: &mut Reload,
+    ) -> anyhow::Result<()> {
+        if config.governing == self.config.governing {
+            return Ok(());
+        }
+        reload.policy = true;
+        let fresh = match (&self.config.governing, &config.governing) {
+            (None, new) => govern(new.as_ref())?,
+            _ => None,
+        };
+        let new = config.governing.clone();
+        let order = move |worker: &mut Worker| match (&mut worker.engine.govern, new) {
+            (Some(govern), Some(new)) => govern.reload(new),
+            (govern, _) => {
+                *govern = fresh;
+                0
+            }
+        };
+        reload.flows_rematched = handle.call(order).map_err(failed)?;
+        let kept = self.config.governing.as_ref().map(|it| it.flows_max);
+        self.config.governing = config.governing.clone().map(|new| Governing {
+            flows_max: kept.unwrap_or(new.flows_max),
+            ..new
+        });
+        Ok(())
+    }
+
     fn change(&mut self, handle: &Handle, config: &PortConfig) -> anyhow::Result<()> {
         let number = self.number(&config.name)?;
-        let (member, filter) = (config.member.clone(), config.filter.clone());
+        let new = config.clone();
         handle
-            .call(move |worker| worker.engine.change(number, member, filter))
+            .call(move |worker| {
+                worker.engine.change(number, new.member, new.filter);
+                match &mut worker.engine.govern {
+                    Some(govern) if new.is_governed => {
+                        govern.attach(number, &new.name, &new.tenant);
+                    }
+                    Some(govern) => govern.detach(number),
+                    None => {}
+                }
+            })
             .map_err(failed)?;
         self.config.ports.retain(|port| port.name != config.name);
         self.config.ports.push(config.clone());
