@@ -205,12 +205,12 @@ impl Config {
         let read = PolicyFile::read(&path).and_then(|file| Ok((file.policy()?, file)));
         match read {
             Ok(((policy, warnings), file)) => {
-                let governing = Governing::new(&file, policy);
-                self.governing = Some(Governing {
-                    flows_max: flows_max.map_or(governing.flows_max, |count| count as u32),
-                    quota: quota.map_or(governing.quota, |count| count as u32),
-                    ..governing
-                });
+                let mut governing = Governing::new(&file, policy);
+                if let Some(flows) = flows_max {
+                    governing.limits.flows = flows as usize;
+                }
+                governing.quota = quota.map_or(0, |quota| quota as u32);
+                self.governing = Some(governing);
                 self.warnings = warnings;
             }
             Err(problems) => sink.extend(problems),

@@ -9,7 +9,9 @@
 use std::path::PathBuf;
 
 use sluicegate_core::{
-    abi::{BUCKET_NONE, Bucket, CLASS_NAMES, COUNTER_NAMES, FlowKey, HashKey, MODE_WATCH, RULE_ENFORCE},
+    abi::{
+        BUCKET_NONE, Bucket, CLASS_NAMES, COUNTER_NAMES, FlowKey, HashKey, MODE_WATCH, RULE_ENFORCE,
+    },
     bucket::classify,
     frame::{self, Packet},
     segment::{Action, Direction, Segment, Verdict, edit, tcp},
@@ -40,8 +42,8 @@ pub struct Governing {
     pub fingerprint: String,
     /// What it says.
     pub policy: Policy,
-    /// Most flows of the switch.
-    pub flows_max: u32,
+    /// How many flows there may be, and how long they may be silent.
+    pub limits: Limits,
     /// Most flows of a port; 0 = no limit.
     pub quota: u32,
 }
@@ -53,7 +55,7 @@ impl Governing {
             path: file.path.clone(),
             fingerprint: file.fingerprint(),
             policy,
-            flows_max: Limits::default().flows as u32,
+            limits: Limits::default(),
             quota: 0,
         }
     }
@@ -104,11 +106,7 @@ pub fn ifindex(port: u16) -> u32 {
 impl Govern {
     /// A policy in force, at no port yet. `hash_key` is a secret.
     pub fn new(governing: Governing, hash_key: HashKey) -> Self {
-        let limits = Limits {
-            flows: governing.flows_max as usize,
-            ..Limits::default()
-        };
-        let table = governing.policy.compile().into();
+        let (limits, table) = (governing.limits, governing.policy.compile().into());
         Self {
             charges_bare: governing.policy.charges(Class::BareTcp),
             governing,
@@ -152,14 +150,14 @@ impl Govern {
     }
 
     /// Puts another policy in force, and says how many flows another rule decides now, or none.
-    /// The size of the table stays.
+    /// The limits stay.
     pub fn reload(&mut self, governing: Governing) -> u64 {
         let before = self.vnics.counters().0[RULE_CHANGED];
         let (table, _) = governing.policy.compile_after(self.vnics.policy());
-        let flows_max = self.governing.flows_max;
+        let limits = self.governing.limits;
         self.charges_bare = governing.policy.charges(Class::BareTcp);
         self.governing = Governing {
-            flows_max,
+            limits,
             ..governing
         };
         // Between two frames nobody sees a port whose scope is that of another policy.
@@ -281,6 +279,7 @@ impl Govern {
         let bytes = view.bytes();
         if is_whole {
             whole.truncate(bytes as usize);
+            frame.pieces.clear();
             frame.set_own(&whole);
         } else if bytes != frame.bytes {
             frame.resize(bytes);

@@ -89,9 +89,9 @@ impl Service {
     /// A new port's socket or interface cannot be had; the changes before it are in force.
     pub fn reload(&self, config: Config) -> anyhow::Result<Reload> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let flows_max = |config: &Config| config.governing.as_ref().map(|it| it.flows_max);
-        let has_grown = flows_max(&state.config).is_some_and(|before| {
-            let now = flows_max(&config);
+        let limits = |config: &Config| config.governing.as_ref().map(|it| it.limits);
+        let has_grown = limits(&state.config).is_some_and(|before| {
+            let now = limits(&config);
             now.is_some_and(|now| now != before)
         });
         let mut reload = Reload {
@@ -226,9 +226,9 @@ impl State {
             }
         };
         reload.flows_rematched = handle.call(order).map_err(failed)?;
-        let kept = self.config.governing.as_ref().map(|it| it.flows_max);
+        let kept = self.config.governing.as_ref().map(|it| it.limits);
         self.config.governing = config.governing.clone().map(|new| Governing {
-            flows_max: kept.unwrap_or(new.flows_max),
+            limits: kept.unwrap_or(new.limits),
             ..new
         });
         Ok(())

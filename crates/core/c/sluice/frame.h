@@ -38,14 +38,16 @@ SG_INLINE sg_u32 sg_frame_pseudo(const sg_u8 *ip, sg_u32 ipv6, sg_u32 l4_len);
 
 /*
  * Whether the payload has to be within reach: of a marked segment for the tenant, to sum it; of a
- * SYN with data, to move them.
+ * SYN with data, to move them by an option.
  */
 SG_INLINE int sg_frame_wants_all(const struct sg_packet *p, const struct sg_frame *frame)
 {
-	if (frame->reach >= p->l4_at + p->l4_len || !p->seg.payload)
+	if (!p->seg.payload)
 		return 0;
 	if (p->seg.tcp_flags & SG_SYN)
-		return 1;
+		return p->l4_at + p->l4_len + SG_OPTION_LEN > frame->capacity;
+	if (frame->reach >= p->l4_at + p->l4_len)
+		return 0;
 	return sg_wants_sum(&p->seg) && p->l4_len <= SG_SUMMED_MAX && !frame->partial;
 }
 
