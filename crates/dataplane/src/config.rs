@@ -43,6 +43,9 @@ use crate::{
 /// Where the control socket is if the file does not say.
 pub const SOCKET: &str = "/run/sluicegate/switch.sock";
 
+/// Most flows of a port if the file does not say, as of an interface of the agent.
+pub const FLOW_QUOTA: u32 = 16_384;
+
 /// Ports of a switch.
 pub const PORTS_MAX: usize = 256;
 
@@ -209,7 +212,7 @@ impl Config {
                 if let Some(flows) = flows_max {
                     governing.limits.flows = flows as usize;
                 }
-                governing.quota = quota.map_or(0, |quota| quota as u32);
+                governing.quota = quota.map_or(FLOW_QUOTA, |quota| quota as u32);
                 self.governing = Some(governing);
                 self.warnings = warnings;
             }

@@ -19,6 +19,7 @@ pub mod govern;
 pub mod memory;
 pub mod offload;
 pub mod port;
+pub mod report;
 pub mod ring;
 pub mod service;
 pub mod tap;
