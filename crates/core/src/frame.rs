@@ -95,7 +95,7 @@ impl Packet {
     pub fn parse(frame: &Frame<'_>, direction: Direction, ifindex: u32) -> Result<Self, usize> {
         let mut packet = Self::default();
         packet.key.ifindex = ifindex;
-        // SAFETY: mirrors of the C structures; no more is read than `reach` bytes, which `data` has.
+        // SAFETY: mirrors of the C structures; `reach` bytes at most are read, which `data` has.
         match unsafe { sluice_frame_parse(&mut packet, frame, direction as u32) } {
             0 => Ok(packet),
             why => Err(why as usize),

@@ -1,5 +1,5 @@
-//! Mirrors of C structures as bytes and back: values of the kernel's maps, and what processes of the
-//! same build ([`crate::abi::ABI_VERSION`]) tell each other.
+//! Mirrors of C structures as bytes and back: values of the kernel's maps, and what processes of
+//! the same build ([`crate::abi::ABI_VERSION`]) tell each other.
 
 #![allow(unsafe_code)]
 

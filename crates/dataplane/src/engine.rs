@@ -578,6 +578,10 @@ impl Engine {
         let Some(Some(bay)) = self.bays.get_mut(usize::from(exit)) else {
             return;
         };
+        if !bay.port.is_up() {
+            bay.counters.drop(Drop::NoReceiver);
+            return;
+        }
         if bay.flooded >= FLOODED_MAX {
             bay.counters.drop(Drop::Flooded);
             return;

@@ -2,7 +2,7 @@
 //! step, table and policy (`agent/bpf/enforce.bpf.c`).
 //!
 //! ```text
-//!  frame's start ─core: parse─▶ segment ─vswitch: Vnics, core's step─▶ verdict ─core: apply─▶ start
+//!  frame's start ─core: parse─▶ segment ─Vnics, core's step─▶ verdict ─core: apply─▶ start
 //!        └─ no TCP, or none that is governed ─▶ bucket of its class
 //! ```
 
@@ -81,6 +81,8 @@ pub struct Place {
     pub name: String,
     /// Its tenant, which conditions on tenants are about.
     pub tenant: String,
+    /// The number by which flows refer to it, of no port before.
+    pub ifindex: u32,
     /// By class, the bucket of its packets without a flow.
     classes: [u8; CLASS_NAMES.len()],
     /// By position in the policy.
@@ -93,14 +95,11 @@ pub struct Govern {
     pub governing: Governing,
     vnics: Vnics<FlowKey>,
     places: Vec<Option<Place>>,
+    /// Ports that were ever governed.
+    attached: u32,
     charges_bare: bool,
     /// A frame as a whole, where its start is not enough.
     whole: Vec<u8>,
-}
-
-/// The number by which tables know a port.
-pub fn ifindex(port: u16) -> u32 {
-    u32::from(port) + 1
 }
 
 impl Govern {
@@ -112,6 +111,7 @@ impl Govern {
             governing,
             vnics: Vnics::with(table, limits, hash_key),
             places: Vec::new(),
+            attached: 0,
             whole: Vec::new(),
         }
     }
@@ -122,12 +122,18 @@ impl Govern {
         if self.places.len() <= index {
             self.places.resize(index + 1, None);
         }
-        let buckets = self.places[index].take();
+        let before = self.places[index].take();
+        self.attached += u32::from(before.is_none());
+        let (ifindex, buckets) = match before {
+            Some(before) => (before.ifindex, before.buckets),
+            None => (self.attached, Vec::new()),
+        };
         self.places[index] = Some(Place {
             name: name.to_owned(),
             tenant: tenant.to_owned(),
+            ifindex,
             classes: [BUCKET_NONE; CLASS_NAMES.len()],
-            buckets: buckets.map_or_else(Vec::new, |place| place.buckets),
+            buckets,
         });
         self.place(port);
         // A flow of another tenant may have another rule.
@@ -136,9 +142,9 @@ impl Govern {
 
     /// Governs a port no longer; its flows are forgotten.
     pub fn detach(&mut self, port: u16) {
-        if let Some(place) = self.places.get_mut(usize::from(port)) {
-            *place = None;
-            self.vnics.detach(ifindex(port));
+        let place = self.places.get_mut(usize::from(port));
+        if let Some(place) = place.and_then(Option::take) {
+            self.vnics.detach(place.ifindex);
         }
     }
 
@@ -177,8 +183,8 @@ impl Govern {
         if let Some(Some(place)) = self.places.get(usize::from(port)) {
             let policy = &self.governing.policy;
             let scope = policy.scope(table, &place.name, &place.tenant);
-            self.vnics
-                .attach(ifindex(port), scope, self.governing.quota);
+            let quota = self.governing.quota;
+            self.vnics.attach(place.ifindex, scope, quota);
         }
     }
 
@@ -201,6 +207,12 @@ impl Govern {
                 };
             }
         }
+    }
+
+    /// The number by which flows refer to a governed port.
+    pub fn ifindex(&self, port: u16) -> Option<u32> {
+        let place = self.places.get(usize::from(port))?;
+        Some(place.as_ref()?.ifindex)
     }
 
     /// The governed ports.
@@ -248,7 +260,9 @@ impl Govern {
         (direction, vlan): (Direction, Option<u16>),
         now_ns: u64,
     ) -> Fate {
-        let ifindex = ifindex(port);
+        let Some(ifindex) = self.ifindex(port) else {
+            return Fate::Pass;
+        };
         let sum = frame.work.checksum;
         // Another range than that of TCP is none of its checksum.
         let is_partial = matches!(sum, Some((_, 16)));

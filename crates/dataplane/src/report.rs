@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use serde::{Deserialize, Serialize};
 use sluicegate_core::abi::{ABI_VERSION, Bucket, COUNTER_NAMES, Flow, FlowKey, PolicyTable};
 
-use crate::govern::{Govern, ifindex};
+use crate::govern::Govern;
 
 /// Everything at one time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -62,10 +62,10 @@ impl Report {
         let vnics = govern.vnics();
         let (keys, flows) = vnics.flows().unzip();
         let counters = COUNTER_NAMES.iter().zip(vnics.counters().0).skip(1);
-        let ports = govern.places().map(|(number, place)| {
-            let (flows, quota) = vnics.used(ifindex(number)).unwrap_or_default();
+        let ports = govern.places().map(|(_, place)| {
+            let (flows, quota) = vnics.used(place.ifindex).unwrap_or_default();
             PortReport {
-                ifindex: ifindex(number),
+                ifindex: place.ifindex,
                 name: place.name.clone(),
                 tenant: place.tenant.clone(),
                 flows,
@@ -161,7 +161,7 @@ mod tests {
         assert!(again.table == report.table && again.rules == ["bulk"]);
         assert_eq!(
             (again.ports[0].ifindex, again.ports[0].tenant.as_str()),
-            (5, "red")
+            (1, "red")
         );
         let cut = text.replacen("00", "0", 1);
         assert!(serde_json::from_str::<Report>(&cut).is_err());

@@ -209,15 +209,21 @@ impl State {
         config: &Config,
         reload: &mut Reload,
     ) -> anyhow::Result<()> {
-        if config.governing == self.config.governing {
+        // The tables keep the bounds with which they were made.
+        let kept = self.config.governing.as_ref().map(|it| it.limits);
+        let wanted = config.governing.clone().map(|new| Governing {
+            limits: kept.unwrap_or(new.limits),
+            ..new
+        });
+        if wanted == self.config.governing {
             return Ok(());
         }
         reload.policy = true;
-        let fresh = match (&self.config.governing, &config.governing) {
+        let fresh = match (&self.config.governing, &wanted) {
             (None, new) => govern(new.as_ref())?,
             _ => None,
         };
-        let new = config.governing.clone();
+        let new = wanted.clone();
         let order = move |worker: &mut Worker| match (&mut worker.engine.govern, new) {
             (Some(govern), Some(new)) => govern.reload(new),
             (govern, _) => {
@@ -226,11 +232,7 @@ impl State {
             }
         };
         reload.flows_rematched = handle.call(order).map_err(failed)?;
-        let kept = self.config.governing.as_ref().map(|it| it.limits);
-        self.config.governing = config.governing.clone().map(|new| Governing {
-            limits: kept.unwrap_or(new.limits),
-            ..new
-        });
+        self.config.governing = wanted;
         Ok(())
     }
 

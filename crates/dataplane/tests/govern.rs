@@ -30,7 +30,6 @@ use sluicegate_core::{
 use sluicegate_dataplane::{
     config::Config,
     count::Drop as Reason,
-    govern::ifindex,
     service::{Service, reload_file},
 };
 
@@ -74,8 +73,8 @@ impl Governed {
     fn flows(&self, port: u16) -> Vec<(FlowKey, Flow)> {
         let order = move |worker: &mut sluicegate_dataplane::worker::Worker| {
             let govern = worker.engine.govern.as_ref().expect("it governs");
-            let flows = govern.vnics().flows();
-            let flows = flows.filter(|(key, _)| key.ifindex == ifindex(port));
+            let (flows, ifindex) = (govern.vnics().flows(), govern.ifindex(port));
+            let flows = flows.filter(|(key, _)| Some(key.ifindex) == ifindex);
             flows.map(|(key, flow)| (*key, *flow)).collect()
         };
         self.service.handle().call(order).expect("it runs")
@@ -333,6 +332,29 @@ fn two_switches_enforce_dctcp_and_hide_marks_from_tenants() {
     assert_eq!([marks_seen(&spaces, 0), marks_seen(&spaces, 1)], [0, 0]);
     // Every checksum was right, or the kernels would have sent again.
     assert_eq!((flow.timeouts, near.drops(0, Reason::Policed)), (0, 0));
+}
+
+#[test]
+fn between_two_ports_of_one_switch_enforcement_is_two_sided() {
+    let spaces = Spaces::new(["x", "y"]);
+    let ports = TAPS.replace("GOVERN", "govern = true");
+    let switch = spaces.within(0, move || Governed::start("one", Some(DCTCP), &ports));
+    let far = spaces.name(1);
+    ip(&format!("-n {} link set sgy netns {far}", spaces.name(0)));
+    without_ecn(&spaces);
+    address(spaces.name(0), "sgx", "10.8.3.1/24");
+    address(far, "sgy", "10.8.3.2/24");
+    transfer(&spaces, "10.8.3.2:7000", 10_000_000);
+    for port in [0, 1] {
+        let flows = switch.flows(port);
+        assert_eq!(flows.len(), 1);
+        assert_eq!(flows[0].1.mode, MODE_TWO_SIDED);
+    }
+    // Feedback crossed the switch, and no FACK came to a tenant.
+    assert!(switch.counter("feedback_taken") > 10);
+    let facks = (switch.counter("fack_sent"), switch.counter("fack_taken"));
+    assert_eq!(facks.0, facks.1);
+    assert_eq!(switch.flows(0)[0].1.timeouts, 0);
 }
 
 /// A segment of TCP over IPv4 with right checksums.

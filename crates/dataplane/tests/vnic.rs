@@ -22,7 +22,7 @@ use sluicegate_core::{
 use sluicegate_dataplane::{
     count::Drop,
     frame::{Frame, START},
-    govern::{Fate, Govern, Governing, ifindex},
+    govern::{Fate, Govern, Governing},
     memory::{Memory, Region},
     offload::{self, Work},
 };
@@ -227,7 +227,7 @@ impl Enforcer for Shadowed {
         let form = form.unwrap_or((before.clone(), Work::default()));
         let forms = [(before, Work::default()), form];
         let key = FlowKey {
-            ifindex: ifindex(PORT),
+            ifindex: self.vnics[0].govern.ifindex(PORT).expect("governed"),
             ..*self.host.key()
         };
         for (vnic, (before, work)) in self.vnics.iter_mut().zip(forms) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Verdicts applied to a frame in memory: the adapter of the userspace switch, the
- * tests and the fuzzers. Of a frame whose payload stays elsewhere the headers are enough. The eBPF adapter (agent/bpf/edit.h) does the same to an
- * skb; the same vectors go through both and must give the same bytes.
+ * tests and the fuzzers. Of a frame whose payload stays elsewhere the headers are
+ * enough. The eBPF adapter (agent/bpf/edit.h) does the same to an skb; the same
+ * vectors go through both and must give the same bytes.
  *
  * Edits keep checksums as right as they were: every change is incremental.
  */
