@@ -31,7 +31,7 @@ use crate::{
     maps, object,
     plain::{self, Plain},
     record::{self, FlowRecord, Names},
-    state, table,
+    table,
     takeover::{self, Takeover},
     tcx::{Direction, TcxLink},
 };
