@@ -31,7 +31,7 @@ use crate::{
     maps, object,
     plain::{self, Plain},
     record::{self, FlowRecord, Names},
-    state, table,
+    table,
     takeover::{self, Takeover},
     tcx::{Direction, TcxLink},
 };
@@ -404,7 +404,7 @@ impl Instance {
         let names = Names {
             interfaces: self.interfaces(),
             tenants: self.tenants(),
-            rules: state::rule_names(&self.policy),
+            rules: self.policy.rule_names(),
         };
         let config: Config = self.read("config", 0)?;
         records(
@@ -847,18 +847,3 @@ pub(crate) fn pinned_policy(pins: &Pins) -> Result<PolicyTable> {
     let config: Config = read_slot(&pinned(pins, "config")?, 0)?;
     read_slot(&pinned(pins, "policy")?, config.active)
 }
-
-// SAFETY: repr(C) of the size of the C struct, which is the sum of its members; numbers only.
-unsafe impl Plain for PolicyTable {}
-// SAFETY: as above.
-unsafe impl Plain for FlowKey {}
-// SAFETY: as above.
-unsafe impl Plain for abi::Interface {}
-// SAFETY: as above.
-unsafe impl Plain for abi::Place {}
-// SAFETY: as above.
-unsafe impl Plain for abi::Bucket {}
-// SAFETY: as above.
-unsafe impl Plain for abi::BucketKey {}
-// SAFETY: as above.
-unsafe impl Plain for Config {}

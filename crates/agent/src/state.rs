@@ -100,7 +100,7 @@ impl InForce {
             path: path.to_owned(),
             fingerprint,
             since_unix_s: unix_s(),
-            rules: rule_names(policy),
+            rules: policy.rule_names(),
         }
     }
 }
@@ -122,18 +122,6 @@ impl State {
             rules: self.policy.rules.clone(),
         }
     }
-}
-
-/// Names of a policy's rules in order, `rule N` for those without.
-pub fn rule_names(policy: &Policy) -> Vec<String> {
-    let rules = policy.rules.iter().zip(1..);
-    rules
-        .map(|(rule, number)| {
-            rule.name
-                .clone()
-                .unwrap_or_else(|| format!("rule {number}"))
-        })
-        .collect()
 }
 
 /// The file of the agent in the namespace called `netns`.

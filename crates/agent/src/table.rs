@@ -131,15 +131,6 @@ fn set_bits(words: &Occupied) -> impl Iterator<Item = u32> {
     })
 }
 
-// SAFETY: repr(C) of the size of the C struct, which is the sum of its members; numbers only.
-unsafe impl Plain for Slot {}
-// SAFETY: as above.
-unsafe impl Plain for HashKey {}
-// SAFETY: as above.
-unsafe impl Plain for Sweeper {}
-// SAFETY: as above.
-unsafe impl Plain for TableShape {}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,20 +7,24 @@ use serde_json::json;
 use sluicegate_agent::{
     FlowRecord, Names,
     bpffs::{self, Pins},
-    instance, interfaces,
+    interfaces,
+    meter::Snapshot,
     netns::{self, NetNs},
     state::{self, State},
 };
+
+use sluicegate_dataplane::config;
 
 use crate::{
     columns::{Align, table},
     flowtable::{Column, Filter, Order, Row},
     output::{self, Failure},
+    source::Source,
 };
 
-/// Show the flows that the agent of a network namespace knows.
+/// Show the flows that enforcement knows: in the kernel, and in the userspace switch.
 ///
-/// Reads pinned state, so it also works while no agent runs and enforcement goes on.
+/// Reads the kernel's pinned state, so it also works while no agent runs and enforcement goes on.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   sluicegate flows --sort srtt --limit 10
@@ -99,6 +103,11 @@ pub struct Place {
     #[arg(long, value_name = "NAME")]
     pub netns: Option<String>,
 
+    /// Ask the userspace switch alone, at this control socket [default: also the one at
+    /// /run/sluicegate/switch.sock, if it runs with a policy]
+    #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true, default_missing_value = config::SOCKET, conflicts_with = "netns")]
+    pub switch: Option<PathBuf>,
+
     /// Where the bpffs is
     #[arg(long, value_name = "DIR", default_value = bpffs::DEFAULT)]
     bpffs: PathBuf,
@@ -160,23 +169,21 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn shown(args: &Args) -> Result<String> {
-    let (netns, pins) = args.place.find()?;
-    let state = args.place.state(&netns);
-    let interfaces = netns::within(netns.as_fd(), interfaces::names)?;
-    let flows = instance::pinned_flows(&pins, &state.names(interfaces))?;
+    let source = Source::find(&args.place)?;
+    let notes = source.netns().map(|netns| args.place.state(netns).notes);
+    let notes = notes.unwrap_or_default();
+    let Snapshot {
+        flows, counters, ..
+    } = source.look()?;
     let all = flows.len();
     let rows = choose(flows, args);
     if !args.json {
-        let notes: String = state
-            .notes
-            .iter()
-            .map(|note| format!("note: {note}\n"))
-            .collect();
+        let notes: String = notes.iter().map(|note| format!("note: {note}\n")).collect();
         return Ok(text(&rows, all) + &notes);
     }
     let flows: Vec<&FlowRecord> = rows.iter().map(|row| &row.flow).collect();
-    let counters = instance::pinned_counters(&pins)?;
-    let document = json!({ "netns": netns.name(), "flows": flows, "counters": counters, "notes": state.notes });
+    let document =
+        json!({ "netns": source.name(), "flows": flows, "counters": counters, "notes": notes });
     serde_json::to_string_pretty(&document)
         .map(|text| text + "\n")
         .context("writing JSON")

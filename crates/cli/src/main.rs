@@ -25,6 +25,7 @@ mod policy;
 mod published;
 mod run;
 mod sensitivity;
+mod source;
 mod sweep;
 mod switch;
 mod top;

@@ -22,11 +22,13 @@ use sluicegate_agent::{
 use crate::{
     flows::Place,
     output::{self, Failure},
+    source,
 };
 
 /// Print metrics in Prometheus' text format.
 ///
-/// Reads pinned state, so it also works while no agent runs and enforcement goes on. For
+/// Reads the kernel's pinned state, so it also works while no agent runs and enforcement goes on;
+/// with --switch, the userspace switch's instead. For
 /// node_exporter's textfile collector; where the agent can be scraped, `sluicegate agent --metrics
 /// ADDRESS:PORT` is simpler.
 ///
@@ -52,6 +54,9 @@ pub struct Args {
 /// Prints or writes.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let place = &args.place;
+    if let Some(socket) = &place.switch {
+        return of_switch(args, socket.clone());
+    }
     if let (true, Some(output)) = (args.follow, &args.output) {
         let (netns, pins) = place.select()?;
         enter(place, &netns)?;
@@ -62,10 +67,32 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             output,
         )?);
     }
-    let text = once(place)?;
+    write(args.output.as_deref(), &once(place)?)
+}
+
+/// The userspace switch's.
+fn of_switch(args: &Args, socket: PathBuf) -> Result<(), Failure> {
+    let look = move || source::snapshot(&source::switch(&socket)?);
     match &args.output {
+        Some(path) if args.follow => Ok(rewrite(&mut Meter::of("switch", look), path)?),
+        output => {
+            let snapshot = look()?;
+            let exposition = Exposition {
+                netns: "switch",
+                snapshot: Some(&snapshot),
+                ledger: None,
+                programs: &[],
+                health: None,
+            };
+            write(output.as_deref(), &exposition.text()?)
+        }
+    }
+}
+
+fn write(output: Option<&Path>, text: &str) -> Result<(), Failure> {
+    match output {
         Some(path) => Ok(file::replace(path, text.as_bytes())?),
-        None => output::print(&text),
+        None => output::print(text),
     }
 }
 
@@ -92,13 +119,19 @@ fn once(place: &Place) -> Result<String> {
     exposition.text()
 }
 
-/// Writes the file anew every [`PERIOD`].
 fn rewrite_periodically(pins: Pins, netns: &str, run_dir: &Path, path: &Path) -> Result<()> {
     let programs = {
         let pins = pins.clone();
         Box::new(move || pinned_programs(&pins))
     };
-    let mut meter = Meter::new(pins, netns.to_owned(), programs).with_names(run_dir);
+    rewrite(
+        &mut Meter::new(pins, netns.to_owned(), programs).with_names(run_dir),
+        path,
+    )
+}
+
+/// Writes the file anew every [`PERIOD`].
+fn rewrite(meter: &mut Meter, path: &Path) -> Result<()> {
     loop {
         meter.look();
         file::replace(path, meter.text()?.as_bytes())?;

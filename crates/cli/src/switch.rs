@@ -1,8 +1,13 @@
 //! `sluicegate switch`: the userspace switch, and questions to one that runs.
 
-use std::{path::PathBuf, sync::Arc, thread, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, thread, time::Duration};
 
+use anyhow::Context;
 use serde_json::Value;
+use sluicegate_agent::{
+    daemon,
+    meter::serve::{Listener, Meter},
+};
 use sluicegate_config::units::{format_bytes, format_duration};
 use sluicegate_dataplane::{
     config::{self, Config, Kind},
@@ -16,6 +21,7 @@ use crate::{
     interrupt,
     log::{self, Format},
     output::{self, Failure},
+    source,
 };
 
 /// A switch for the guests of this host, which holds frames back instead of dropping them.
@@ -59,6 +65,11 @@ pub struct Run {
     #[arg(long)]
     take_over: bool,
 
+    /// Serve metrics of its enforcement for Prometheus at http://ADDRESS:PORT/metrics. Clients are
+    /// not authenticated: choose a loopback address unless the network is trusted
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
+
     /// How to write the log
     #[arg(long, value_enum, default_value_t)]
     log_format: Format,
@@ -86,6 +97,9 @@ pub fn run(command: &Command) -> Result<(), Failure> {
         Command::Run(args) => serve(args),
         Command::Check { file } => {
             let config = Config::read(file)?;
+            for warning in &config.warnings {
+                eprint!("{}", warning.text());
+            }
             output::print(&format!("{}: good\n{}", file.display(), summary(&config)))
         }
         Command::Show(question) => answer(question, Ask::Show, show),
@@ -101,7 +115,9 @@ fn serve(args: &Run) -> Result<(), Failure> {
     log::begin(args.log_format, args.verbose);
     let file = std::path::absolute(&args.file).map_err(anyhow::Error::from)?;
     let config = Config::read(&file)?;
+    daemon::log_warnings(&config.warnings);
     let socket = config.socket.clone();
+    let listener = args.metrics.map(Listener::bind).transpose()?;
     interrupt::install()?;
     let service = if args.take_over {
         let (service, listener, outage_ns) = Service::take_over(config)?;
@@ -119,6 +135,9 @@ fn serve(args: &Run) -> Result<(), Failure> {
         tracing::info!(socket = %socket.display(), "the switch runs");
         service
     };
+    if let Some(listener) = listener {
+        listener.serve(meter(Arc::clone(&service)))?;
+    }
     while !interrupt::requested() {
         if service.is_replaced() {
             tracing::info!("another process has taken over");
@@ -135,11 +154,21 @@ fn serve(args: &Run) -> Result<(), Failure> {
     Ok(())
 }
 
+fn meter(service: Arc<Service>) -> Meter {
+    Meter::of("switch", move || {
+        let report = control::report(&service)?;
+        source::snapshot(&report.context("the switch has no policy")?)
+    })
+}
+
 fn summary(config: &Config) -> String {
     let mut text = match config.choice.lossless {
         true => "lossless: frames for a full port wait in the rings of their senders\n".to_owned(),
         false => format!("lossy: {} frames wait for each port\n", config.choice.queue),
     };
+    if let Some(governing) = &config.governing {
+        text += &format!("policy: {}\n", governing.path.display());
+    }
     for port in &config.ports {
         let kind = match &port.kind {
             Kind::VhostUser(path, Mode::Server, _) => format!("vhost-user at {}", path.display()),
@@ -148,7 +177,12 @@ fn summary(config: &Config) -> String {
             }
             Kind::Tap(name) => format!("interface {name}, lossy at ingress"),
         };
-        text += &format!("port {}: {kind}\n", port.name);
+        let governed = match (port.is_governed, port.tenant == port.name) {
+            (false, _) => String::new(),
+            (true, true) => ", governed".to_owned(),
+            (true, false) => format!(", governed, tenant {}", port.tenant),
+        };
+        text += &format!("port {}: {kind}{governed}\n", port.name);
     }
     text
 }
@@ -312,12 +346,16 @@ fn reloaded(value: &Value) -> String {
             names.join(", ")
         }
     };
+    let policy = match (value["policy"].as_bool(), count(value, "flows_rematched")) {
+        (Some(true), flows) => format!("policy: changed, {flows} flows have another rule\n"),
+        _ => String::new(),
+    };
     let restart = match value["needs_restart"].as_bool() {
         Some(true) => "[switch] has changed: that needs a restart\n",
         _ => "",
     };
     format!(
-        "added: {}; removed: {}; changed: {}\n{restart}",
+        "added: {}; removed: {}; changed: {}\n{policy}{restart}",
         names("added"),
         names("removed"),
         names("changed")

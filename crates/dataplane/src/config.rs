@@ -27,6 +27,7 @@ use sluicegate_config::{
     table::{Item, Table},
     units::parse_duration,
 };
+use sluicegate_policy::{PolicyFile, Warning};
 use sluicegate_vswitch::{
     filter::Filter,
     learning::{LearningLimits, Mac, Membership, VLANS},
@@ -34,6 +35,7 @@ use sluicegate_vswitch::{
 
 use crate::{
     engine::Choice,
+    govern::Governing,
     vhost::{PAIRS_MAX, session::Mode},
     worker::Pace,
 };
@@ -41,11 +43,14 @@ use crate::{
 /// Where the control socket is if the file does not say.
 pub const SOCKET: &str = "/run/sluicegate/switch.sock";
 
+/// Most flows of a port if the file does not say, as of an interface of the agent.
+pub const FLOW_QUOTA: u32 = 16_384;
+
 /// Ports of a switch.
 pub const PORTS_MAX: usize = 256;
 
 /// A switch, as its file describes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The control socket.
     pub socket: PathBuf,
@@ -57,6 +62,10 @@ pub struct Config {
     pub pace: Pace,
     /// Its ports, with different names.
     pub ports: Vec<PortConfig>,
+    /// What governs them.
+    pub governing: Option<Governing>,
+    /// What the policy allows but probably does not mean.
+    pub warnings: Vec<Warning>,
 }
 
 /// A port.
@@ -70,6 +79,10 @@ pub struct PortConfig {
     pub member: Membership,
     /// The addresses that it may use.
     pub filter: Filter,
+    /// Whether the policy governs it.
+    pub is_governed: bool,
+    /// Its tenant, as policies and reports name it.
+    pub tenant: String,
 }
 
 /// What is behind a port.
@@ -100,20 +113,22 @@ impl Config {
 
     fn from_node(node: &document::Node) -> Result<Self, Problems> {
         let sink = Sink::default();
-        let config = Self::from_table(Table::root(node, &sink));
+        let config = Self::from_table(Table::root(node, &sink), &sink);
         sink.finish(config)
     }
 
-    fn from_table(root: Table<'_>) -> Self {
+    fn from_table(root: Table<'_>, sink: &Sink) -> Self {
         let mut config = Self {
             socket: PathBuf::from(SOCKET),
             state: PathBuf::new(),
             choice: Choice::default(),
             pace: Pace::default(),
             ports: Vec::new(),
+            governing: None,
+            warnings: Vec::new(),
         };
         if let Some(table) = root.table("switch") {
-            config.read_switch(table);
+            config.read_switch(table, sink);
         }
         if config.state.as_os_str().is_empty() {
             config.state = config.socket.with_extension("state");
@@ -122,7 +137,7 @@ impl Config {
         let mut places = HashSet::new();
         for table in root.tables("port") {
             let item = table.item().clone();
-            let Some(port) = read_port(table) else {
+            let Some(port) = read_port(table, config.governing.is_some()) else {
                 continue;
             };
             if !names.insert(port.name.clone()) {
@@ -147,7 +162,7 @@ impl Config {
         config
     }
 
-    fn read_switch(&mut self, table: Table<'_>) {
+    fn read_switch(&mut self, table: Table<'_>, sink: &Sink) {
         if let Some(socket) = table.text("socket") {
             self.socket = PathBuf::from(socket);
         }
@@ -179,7 +194,39 @@ impl Config {
         self.pace.spin_ns = nanoseconds("spin").unwrap_or(self.pace.spin_ns);
         let cpu = table.integer("cpu", 0..=1023);
         self.pace.cpu = cpu.map(|cpu| cpu as u32);
+        self.read_governing(&table, sink);
         table.close();
+    }
+
+    /// The policy is in a file of its own, beside this one unless it says where.
+    fn read_governing(&mut self, table: &Table<'_>, sink: &Sink) {
+        let (flows_max, quota) = (
+            table.integer("flows_max", 64..=1 << 24),
+            table.integer("flow_quota", 0..=1 << 24),
+        );
+        let Some(path) = table.text("policy") else {
+            for (key, value) in [("flows_max", flows_max), ("flow_quota", quota)] {
+                if value.is_some() {
+                    table.refuse(key, "there are flows only where policy = \"FILE\"");
+                }
+            }
+            return;
+        };
+        let here = Path::new(table.key_place("policy").file());
+        let path = here.parent().unwrap_or(Path::new("")).join(path);
+        let read = PolicyFile::read(&path).and_then(|file| Ok((file.policy()?, file)));
+        match read {
+            Ok(((policy, warnings), file)) => {
+                let mut governing = Governing::new(&file, policy);
+                if let Some(flows) = flows_max {
+                    governing.limits.flows = flows as usize;
+                }
+                governing.quota = quota.map_or(FLOW_QUOTA, |quota| quota as u32);
+                self.governing = Some(governing);
+                self.warnings = warnings;
+            }
+            Err(problems) => sink.extend(problems),
+        }
     }
 }
 
@@ -203,7 +250,7 @@ impl Default for Pace {
     }
 }
 
-fn read_port(table: Table<'_>) -> Option<PortConfig> {
+fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
     let name = table.text("name").map(str::to_owned);
     if name.is_none() {
         table.require("name", "give the port a name, such as name = \"vm1\"");
@@ -242,10 +289,18 @@ fn read_port(table: Table<'_>) -> Option<PortConfig> {
         macs: list(&table, "macs", parse_mac),
         prefixes: list(&table, "addresses", parse_prefix),
     };
+    let govern = table.boolean("govern");
+    if !has_policy && govern == Some(true) {
+        table.refuse("govern", "[switch] has no policy = \"FILE\"");
+    }
+    let tenant = table.text("tenant").map(str::to_owned);
     table.close();
+    let (name, kind) = (name?, kind?);
     Some(PortConfig {
-        name: name?,
-        kind: kind?,
+        is_governed: has_policy && govern.unwrap_or(matches!(kind, Kind::VhostUser(..))),
+        tenant: tenant.unwrap_or_else(|| name.clone()),
+        name,
+        kind,
         member,
         filter,
     })

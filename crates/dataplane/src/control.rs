@@ -1,8 +1,8 @@
 //! The control socket: a line of JSON asks, a line of JSON answers.
 //!
-//! `{"ask": "show"}` and `"ports"`, `"queues"`, `"drops"`, `"addresses"`, `"reload"`. An answer is
-//! `{"ok": …}` or `{"error": "…"}`. Only the socket's owner may open it. `{"ask": "takeover"}` is
-//! answered with everything that the switch has ([`crate::handover`]).
+//! `{"ask": "show"}` and `"ports"`, `"queues"`, `"drops"`, `"addresses"`, `"flows"`, `"reload"`. An
+//! answer is `{"ok": …}` or `{"error": "…"}`. Only the socket's owner may open it.
+//! `{"ask": "takeover"}` is answered with everything that the switch has ([`crate::handover`]).
 
 use std::{
     fs,
@@ -26,6 +26,7 @@ use crate::{
     count::Drop,
     engine::{Bay, Engine},
     port::Port,
+    report::Report,
     service::{Service, reload_file},
     worker::Worker,
 };
@@ -50,6 +51,8 @@ pub enum Ask {
     Drops,
     /// Addresses and where they are.
     Addresses,
+    /// Its enforcement ([`Report`]); `null` without a policy.
+    Flows,
     /// Read the file again.
     Reload,
     /// Hand everything over to the process that asks.
@@ -146,6 +149,7 @@ fn respond(ask: Ask, file: &Path, service: &Service) -> anyhow::Result<Value> {
     let order = match ask {
         Ask::Reload => return Ok(serde_json::to_value(reload_file(service, file)?)?),
         Ask::Takeover => bail!("it is answered elsewhere"),
+        Ask::Flows => return Ok(serde_json::to_value(report(service)?)?),
         Ask::Show => show,
         Ask::Ports => |worker: &mut Worker| each(&worker.engine, port),
         Ask::Drops => |worker: &mut Worker| each(&worker.engine, drops),
@@ -156,6 +160,19 @@ fn respond(ask: Ask, file: &Path, service: &Service) -> anyhow::Result<Value> {
         .handle()
         .call(order)
         .map_err(|reason| anyhow!(reason))
+}
+
+/// What a running switch tells of its enforcement; `None`: it has no policy.
+///
+/// # Errors
+/// The switch has ended.
+pub fn report(service: &Service) -> anyhow::Result<Option<Report>> {
+    let order = |worker: &mut Worker| {
+        let govern = worker.engine.govern.as_ref();
+        govern.map(|govern| Report::new(govern, worker.now_ns()))
+    };
+    let report = service.handle().call(order);
+    report.map_err(|reason| anyhow!(reason))
 }
 
 fn each(engine: &Engine, of: impl Fn(&Bay) -> Value) -> Value {

@@ -27,11 +27,15 @@ pub enum Drop {
     Back,
     /// No frame, or one whose header lies.
     Malformed,
+    /// Enforcement: data beyond what the tenant may send, or repeated too fast.
+    Policed,
+    /// Enforcement: beyond the rate of a bucket.
+    Rate,
 }
 
 impl Drop {
     /// Names, in their order.
-    pub const NAMES: [&str; 11] = [
+    pub const NAMES: [&str; 13] = [
         "full",
         "flooded",
         "left",
@@ -43,6 +47,8 @@ impl Drop {
         "forged",
         "back",
         "malformed",
+        "policed",
+        "rate",
     ];
 }
 
@@ -59,7 +65,7 @@ pub struct Counters {
     pub delivered_bytes: u64,
     /// Frames dropped here, in the order of [`Drop::NAMES`]: `full`, `flooded`, `stalled`,
     /// `no_receiver`, `too_long` and `refused` on their way to the port, the others on their way
-    /// from it (`vlan` on either).
+    /// from it (`vlan` and `policed` on either).
     pub drops: [u64; Drop::NAMES.len()],
 }
 

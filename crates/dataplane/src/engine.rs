@@ -1,9 +1,9 @@
 //! The switch of one thread: its ports around the sans-I/O switch.
 //!
 //! ```text
-//!  port ─take─▶ frame ─filter, VLAN, address─▶ Switch::offer ─┬─ through ──▶ deliver
-//!                                                             ├─ taken: waits in its sender's ring
-//!                                                             └─ dropped, where drops are allowed
+//!  port ─take─▶ frame ─filter, VLAN, vNIC, address, vNIC─▶ Switch::offer ─┬─ through ─▶ deliver
+//!                                           taken: waits in its sender's ring ─┤
+//!                                            dropped, where drops are allowed ─┘
 //!  a receiver has buffers again ─▶ Switch::take ──────────────────────────▶ deliver
 //! ```
 //!
@@ -24,6 +24,7 @@ use sluicegate_vswitch::{
 use crate::{
     count::{Counters, Drop},
     frame::{Frame, FrameId, START, Store},
+    govern::{Fate, Govern},
     ledger::Ledger,
     memory::Memory,
     offload::{self, Work},
@@ -93,6 +94,8 @@ pub struct Engine {
     now_ns: u64,
     flood: Vec<u16>,
     ledger: Option<Arc<Ledger>>,
+    /// Enforcement at its ports.
+    pub govern: Option<Govern>,
 }
 
 fn side(port: u16) -> Side {
@@ -159,6 +162,7 @@ impl Engine {
             now_ns: 0,
             flood: Vec::new(),
             ledger: None,
+            govern: None,
         }
     }
 
@@ -207,6 +211,9 @@ impl Engine {
         }
         self.discard(number, Drop::NoReceiver);
         self.learning.set_port(number, None);
+        if let Some(govern) = &mut self.govern {
+            govern.detach(number);
+        }
         self.bays[usize::from(number)] = None;
         self.memories[usize::from(number)] = Arc::default();
     }
@@ -502,6 +509,15 @@ impl Engine {
             return;
         };
         bay.counters.received(frame.bytes);
+        let is_governed = self
+            .govern
+            .as_ref()
+            .is_some_and(|govern| govern.governs(number));
+        let is_checked = is_governed || !bay.filter.is_open();
+        if is_checked && !frame.work.spares_headers(frame.start()) {
+            bay.counters.drop(Drop::Malformed);
+            return;
+        }
         if !bay.filter.is_open() && bay.filter.check(frame.start(), kind_at).is_err() {
             bay.counters.drop(Drop::Forged);
             return;
@@ -520,20 +536,57 @@ impl Engine {
             return;
         };
         frame.vlan = vlan;
+        let fack = match self.govern.as_mut().filter(|_| is_governed) {
+            None => None,
+            Some(govern) => {
+                let memory = &self.memories[usize::from(number)];
+                match govern.from_guest(number, frame, memory, self.now_ns) {
+                    Fate::Pass => None,
+                    Fate::PassWith(fack) => Some(fack),
+                    Fate::Drop(reason) => return bay.counters.drop(reason),
+                    Fate::Consumed => return,
+                }
+            }
+        };
         match self.learning.route(vlan, number, source, to, self.now_ns) {
             Route::To(exit) => self.offer(id, exit),
             Route::Flood => self.offer_all(id, number, vlan),
             Route::Back => bay.counters.drop(Drop::Back),
         }
+        if let Some(fack) = fack {
+            self.follow(id, &fack);
+        }
+    }
+
+    /// Sends a frame of the switch's own on the way of one that has just passed.
+    fn follow(&mut self, before: FrameId, bytes: &[u8]) {
+        let frame = self.frames.get(before);
+        let (number, pair, vlan) = (frame.from, frame.pair, frame.vlan);
+        let id = self.frames.take();
+        let frame = self.frames.get_mut(id);
+        frame.set_own(bytes);
+        (frame.from, frame.pair, frame.vlan) = (number, pair, vlan);
+        (frame.token, frame.parent, frame.pending) = (None, None, 1);
+        frame.work = Work::default();
+        let (to, source, ..) = addresses(frame.start());
+        match self.learning.route(vlan, number, source, to, self.now_ns) {
+            Route::To(exit) => self.offer(id, exit),
+            Route::Flood => self.offer_all(id, number, vlan),
+            Route::Back => {}
+        }
+        self.release(id);
     }
 
     /// Offers a frame to all exits of its VLAN. An exit without room gets a copy: nobody's
-    /// broadcast may wait in its ring for a receiver that is not meant.
+    /// broadcast may wait in its ring for a receiver that is not meant. So does a governed one,
+    /// which edits it.
     fn offer_all(&mut self, id: FrameId, from: u16, vlan: u16) {
         let mut exits = mem::take(&mut self.flood);
         exits.extend(self.learning.flood(vlan, from).map(|(port, _)| port));
         for &exit in &exits {
-            if !self.flood_now(id, exit) {
+            let govern = self.govern.as_ref();
+            let is_edited = govern.is_some_and(|govern| govern.governs(exit));
+            if is_edited || !self.flood_now(id, exit) {
                 self.offer_copy(id, exit);
             }
         }
@@ -596,10 +649,40 @@ impl Engine {
             bay.counters.drop(Drop::NoReceiver);
             return;
         }
-        if bay.port.takes().takes(self.frames.get(id).work) {
+        if !self.reaches(id, exit) {
+            return;
+        }
+        let takes = self.bays[usize::from(exit)]
+            .as_ref()
+            .is_some_and(|bay| bay.port.takes().takes(self.frames.get(id).work));
+        if takes {
             self.offer_as_it_is(id, exit);
         } else {
             self.offer_worked(id, exit);
+        }
+    }
+
+    /// Whether the vNIC of a governed exit lets a frame pass, which it edits.
+    #[inline]
+    fn reaches(&mut self, id: FrameId, exit: u16) -> bool {
+        let govern = self.govern.as_mut();
+        let Some(govern) = govern.filter(|govern| govern.governs(exit)) else {
+            return true;
+        };
+        let frame = self.frames.get_mut(id);
+        let member = self.learning.membership(exit);
+        let vlan = match member.and_then(|member| member.egress(frame.vlan)) {
+            Some(Tagging::Tag) => frame.vlan,
+            _ => 0,
+        };
+        let memory = &self.memories[usize::from(frame.from)];
+        match govern.to_guest(exit, vlan, frame, memory, self.now_ns) {
+            Fate::Pass | Fate::PassWith(_) => true,
+            Fate::Drop(reason) => {
+                self.drop_at(exit, reason);
+                false
+            }
+            Fate::Consumed => false,
         }
     }
 

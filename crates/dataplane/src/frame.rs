@@ -125,12 +125,30 @@ impl Frame {
     /// The whole frame.
     pub fn whole(&self, memory: &Memory) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.bytes as usize);
+        self.whole_into(memory, &mut bytes);
+        bytes
+    }
+
+    /// The whole frame, in place of what `bytes` held.
+    pub fn whole_into(&self, memory: &Memory, bytes: &mut Vec<u8>) {
+        bytes.clear();
         bytes.extend_from_slice(self.start());
         match self.rest {
             Rest::Own => bytes.extend_from_slice(&self.own),
-            Rest::Guest => memory.append(&self.pieces, &mut bytes),
+            Rest::Guest => memory.append(&self.pieces, bytes),
         }
-        bytes
+    }
+
+    /// Gives it another length: what is behind goes, and what it grows by is in its start already.
+    pub fn resize(&mut self, bytes: u32) {
+        let mut rest = (bytes as usize).saturating_sub(START);
+        self.own.truncate(rest);
+        self.pieces.retain_mut(|piece| {
+            *piece = piece.first(piece.len.min(rest as u32));
+            rest -= piece.len as usize;
+            piece.len > 0
+        });
+        self.bytes = bytes;
     }
 }
 

@@ -122,6 +122,25 @@ impl Work {
         bytes
     }
 
+    /// Whether a checksum that is left lies behind the IP header of the frame that starts so.
+    /// Elsewhere, whoever completes it would write into what was checked.
+    pub fn spares_headers(&self, start: &[u8]) -> bool {
+        let Some((range, _)) = self.checksum else {
+            return true;
+        };
+        let mut at = 12;
+        let kind = |at: usize| start.get(at..at + 2).map(|two| [two[0], two[1]]);
+        while matches!(kind(at), Some([0x81, 0] | [0x88, 0xa8])) {
+            at += 4;
+        }
+        let header = match kind(at) {
+            Some([8, 0]) => start.get(at + 2).map(|&byte| usize::from(byte & 15) * 4),
+            Some([0x86, 0xdd]) => Some(40),
+            _ => None,
+        };
+        header.is_some_and(|header| usize::from(range) >= at + 2 + header.max(20))
+    }
+
     /// The same after `bytes` were added before the checksum's range, or removed if negative.
     #[must_use]
     pub fn shifted(mut self, bytes: i16) -> Self {

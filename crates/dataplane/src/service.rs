@@ -13,11 +13,13 @@ use std::{
 use anyhow::Context;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
+use sluicegate_core::abi::HashKey;
 
 use crate::{
     config::{Config, Kind, PortConfig},
     control,
     engine::Engine,
+    govern::{Govern, Governing},
     handover::{self, Estate},
     ledger::Ledger,
     port::Port,
@@ -33,8 +35,12 @@ pub struct Reload {
     pub added: Vec<String>,
     /// Ports that have gone.
     pub removed: Vec<String>,
-    /// Ports whose VLANs or addresses changed; their connections go on.
+    /// Ports whose VLANs, addresses or tenants changed; their connections go on.
     pub changed: Vec<String>,
+    /// Another policy is in force, or none any more.
+    pub policy: bool,
+    /// Flows that another rule decides now, or none.
+    pub flows_rematched: u64,
     /// Keys of `[switch]` that another start needs.
     pub needs_restart: bool,
 }
@@ -182,16 +188,23 @@ impl Service {
     /// A new port's socket or interface cannot be had; the changes before it are in force.
     pub fn reload(&self, config: Config) -> anyhow::Result<Reload> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let limits = |config: &Config| config.governing.as_ref().map(|it| it.limits);
+        let has_grown = limits(&state.config).is_some_and(|before| {
+            let now = limits(&config);
+            now.is_some_and(|now| now != before)
+        });
         let mut reload = Reload {
-            needs_restart: (config.choice, config.pace, &config.socket, &config.state)
-                != (
-                    state.config.choice,
-                    state.config.pace,
-                    &state.config.socket,
-                    &state.config.state,
-                ),
+            needs_restart: has_grown
+                || (config.choice, config.pace, &config.socket, &config.state)
+                    != (
+                        state.config.choice,
+                        state.config.pace,
+                        &state.config.socket,
+                        &state.config.state,
+                    ),
             ..Reload::default()
         };
+        state.govern(&self.running.handle, &config, &mut reload)?;
         let before = state.config.ports.clone();
         let kept = |port: &PortConfig| {
             let mut new = config.ports.iter();
@@ -231,6 +244,22 @@ impl Service {
     }
 }
 
+/// Enforcement by a policy, at no port yet.
+fn govern(governing: Option<&Governing>) -> anyhow::Result<Option<Govern>> {
+    let Some(governing) = governing else {
+        return Ok(None);
+    };
+    let mut key = HashKey {
+        spread: secret()?[0] | 1,
+        ..HashKey::default()
+    };
+    for pair in key.word.chunks_mut(2) {
+        let word = secret()?[0];
+        (pair[0], pair[1]) = (word as u32, (word >> 32) as u32);
+    }
+    Ok(Some(Govern::new(governing.clone(), key)))
+}
+
 fn failed(reason: String) -> anyhow::Error {
     anyhow::anyhow!(reason)
 }
@@ -239,6 +268,7 @@ impl State {
     /// A switch without ports, which rests.
     fn begin(config: &Config, ledger: Arc<Ledger>) -> anyhow::Result<(Running, Self)> {
         let mut engine = Engine::new(config.choice, secret()?);
+        engine.govern = govern(config.governing.as_ref())?;
         engine.keep(Arc::clone(&ledger));
         let running = Worker::start(engine, config.pace)?;
         let state = Self {
@@ -281,16 +311,16 @@ impl State {
                 None => Tap::open(name)?,
             })),
         };
-        let (name, member, filter) = (
-            config.name.clone(),
-            config.member.clone(),
-            config.filter.clone(),
-        );
+        let about = config.clone();
         handle
             .call(move |worker| {
+                let (name, member, filter) = (about.name.clone(), about.member, about.filter);
                 worker.engine.add(number, name, port, member, filter);
                 if let Some(bay) = worker.engine.bay_mut(number) {
                     (bay.counters, bay.closed) = (counters, closed);
+                }
+                if let Some(govern) = worker.engine.govern.as_mut().filter(|_| about.is_governed) {
+                    govern.attach(number, &about.name, &about.tenant);
                 }
                 worker.watch();
             })
@@ -335,11 +365,55 @@ impl State {
         Ok(number)
     }
 
+    /// Puts another policy in force. Ports that begin to be governed are among the changed ones;
+    /// where there is no policy any more, all flows are forgotten.
+    fn govern(
+        &mut self,
+        handle: &Handle,
+        config: &Config,
+        reload: &mut Reload,
+    ) -> anyhow::Result<()> {
+        // The tables keep the bounds with which they were made.
+        let kept = self.config.governing.as_ref().map(|it| it.limits);
+        let wanted = config.governing.clone().map(|new| Governing {
+            limits: kept.unwrap_or(new.limits),
+            ..new
+        });
+        if wanted == self.config.governing {
+            return Ok(());
+        }
+        reload.policy = true;
+        let fresh = match (&self.config.governing, &wanted) {
+            (None, new) => govern(new.as_ref())?,
+            _ => None,
+        };
+        let new = wanted.clone();
+        let order = move |worker: &mut Worker| match (&mut worker.engine.govern, new) {
+            (Some(govern), Some(new)) => govern.reload(new),
+            (govern, _) => {
+                *govern = fresh;
+                0
+            }
+        };
+        reload.flows_rematched = handle.call(order).map_err(failed)?;
+        self.config.governing = wanted;
+        Ok(())
+    }
+
     fn change(&mut self, handle: &Handle, config: &PortConfig) -> anyhow::Result<()> {
         let number = self.number(&config.name)?;
-        let (member, filter) = (config.member.clone(), config.filter.clone());
+        let new = config.clone();
         handle
-            .call(move |worker| worker.engine.change(number, member, filter))
+            .call(move |worker| {
+                worker.engine.change(number, new.member, new.filter);
+                match &mut worker.engine.govern {
+                    Some(govern) if new.is_governed => {
+                        govern.attach(number, &new.name, &new.tenant);
+                    }
+                    Some(govern) => govern.detach(number),
+                    None => {}
+                }
+            })
             .map_err(failed)?;
         self.config.ports.retain(|port| port.name != config.name);
         self.config.ports.push(config.clone());

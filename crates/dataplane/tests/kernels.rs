@@ -3,7 +3,6 @@
 mod common;
 
 use std::{
-    fs::File,
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
     path::Path,
@@ -13,8 +12,10 @@ use std::{
     time::Duration,
 };
 
-use common::{Bench, PLAIN, frame, mac};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use common::{
+    Bench, PLAIN, frame, mac,
+    spaces::{Spaces, ip},
+};
 use sluicegate_dataplane::{config::Config, count::Drop as Reason, port::Port, service::Service};
 
 const KERNEL: &str = "/usr/bin/linux.uml";
@@ -184,44 +185,6 @@ fn the_firmware_of_a_virtual_machine_asks_for_an_address() {
     assert_eq!(bench.dropped(), 0);
 }
 
-fn ip(arguments: &str) {
-    let status = Command::new("ip").args(arguments.split(' ')).status();
-    assert!(status.expect("ip").success(), "ip {arguments}");
-}
-
-/// Network namespaces; gone when dropped.
-struct Spaces(Vec<String>);
-
-impl Spaces {
-    fn new(names: [&str; 2]) -> Self {
-        let names = names.map(|name| format!("sgd-{}-{name}", std::process::id()));
-        for name in &names {
-            ip(&format!("netns add {name}"));
-        }
-        Self(names.to_vec())
-    }
-
-    /// Does something in a namespace, in a thread of its own.
-    fn within<T: Send + 'static>(&self, at: usize, run: impl FnOnce() -> T + Send + 'static) -> T {
-        let file = File::open(format!("/run/netns/{}", self.0[at])).expect("a namespace");
-        let thread = thread::spawn(move || {
-            use std::os::fd::AsFd;
-            let kind = Some(LinkNameSpaceType::Network);
-            move_into_link_name_space(file.as_fd(), kind).expect("root");
-            run()
-        });
-        thread.join().expect("it ran")
-    }
-}
-
-impl Drop for Spaces {
-    fn drop(&mut self) {
-        for name in &self.0 {
-            let _ = Command::new("ip").args(["netns", "del", name]).status();
-        }
-    }
-}
-
 #[test]
 fn two_interfaces_and_a_guest_share_a_switch() {
     let spaces = Spaces::new(["x", "y"]);
@@ -240,7 +203,7 @@ fn two_interfaces_and_a_guest_share_a_switch() {
         let config = Config::parse("test", &text).expect("a configuration");
         Service::start(config).expect("a switch")
     });
-    let [x, y] = [&spaces.0[0], &spaces.0[1]];
+    let [x, y] = [spaces.name(0), spaces.name(1)];
     ip(&format!("-n {x} link set sgy netns {y}"));
     for (space, tap, address) in [(x, "sgx", "10.8.0.1/24"), (y, "sgy", "10.8.0.2/24")] {
         ip(&format!("-n {space} addr add {address} dev {tap}"));

@@ -22,6 +22,18 @@ pub struct Policy {
 /// [`Rule::mss_bytes`]: from what every stack takes (RFC 9293 section 3.7.1) to a full IPv4 packet.
 pub const MSS_RANGE: RangeInclusive<u16> = 536..=65495;
 
+impl Policy {
+    /// Names of its rules in order, `rule N` for those without.
+    pub fn rule_names(&self) -> Vec<String> {
+        let rules = self.rules.iter().zip(1..);
+        let name = |(rule, number): (&Rule, u32)| {
+            let name = rule.name.clone();
+            name.unwrap_or_else(|| format!("rule {number}"))
+        };
+        rules.map(name).collect()
+    }
+}
+
 /// One `[[rule]]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {

@@ -61,8 +61,9 @@ const QUOTA: usize = number("quota");
 const FLOW_EXPIRED: usize = number("flow_expired");
 const RULE_CHANGED: usize = number("rule_changed");
 
-/// The counter of this name; a name that there is not does not compile.
-const fn number(name: &str) -> usize {
+/// The counter of this name, an index of [`COUNTER_NAMES`]; a constant of a name that there is not
+/// does not compile.
+pub const fn number(name: &str) -> usize {
     let mut index = 0;
     while !same(COUNTER_NAMES[index].as_bytes(), name.as_bytes()) {
         index += 1;
@@ -159,6 +160,19 @@ impl<K: Connection> Vnics<K> {
         self.interfaces.insert(ifindex, interface);
     }
 
+    /// Lets go of an interface: its flows are forgotten.
+    pub fn detach(&mut self, ifindex: u32) {
+        for place in 0..self.flows.places() {
+            let Some((&connection, tracked)) = self.flows.at(place) else {
+                continue;
+            };
+            if tracked.ends.ifindex == ifindex {
+                self.forget(connection);
+            }
+        }
+        self.interfaces.remove(&ifindex);
+    }
+
     /// Puts another policy in force. Flows that another rule covers now are decided anew, those
     /// that none covers are forgotten. Scopes are those of the policy before until
     /// [`Vnics::attach`] is told others: first attach, so that rules of both hold, then put in
@@ -201,7 +215,8 @@ impl<K: Connection> Vnics<K> {
         verdict
     }
 
-    fn rule_for(&self, ends: &FlowKey) -> Option<u8> {
+    /// The slot of the rule for what the tenant of `ends` sends.
+    pub fn rule_for(&self, ends: &FlowKey) -> Option<u8> {
         let interface = self.interfaces.get(&ends.ifindex);
         let scope = interface.map_or(&self.policy.anywhere, |interface| &interface.scope);
         self.policy.rule_for(scope, ends)
@@ -488,8 +503,35 @@ impl<K: Connection> Vnics<K> {
 
     /// A packet passes that is not TCP.
     pub fn not_tcp(&mut self) {
+        self.unread(NOT_TCP);
+    }
+
+    /// A packet is not read, for the reason that this counter says, an index of
+    /// [`COUNTER_NAMES`].
+    pub fn unread(&mut self, why: usize) {
         self.counters.one(PACKETS);
-        self.counters.one(NOT_TCP);
+        self.counters.one(why);
+    }
+
+    /// Counts what its caller does with a packet: an index of [`COUNTER_NAMES`].
+    pub fn count(&mut self, which: usize) {
+        self.counters.one(which);
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The bounds of its tables.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Flows of an interface, and most that it may have (0 = no quota).
+    pub fn used(&self, ifindex: u32) -> Option<(u32, u32)> {
+        let interface = self.interfaces.get(&ifindex)?;
+        Some((interface.flows, interface.quota))
     }
 
     /// The flow of a connection.

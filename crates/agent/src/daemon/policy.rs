@@ -53,7 +53,7 @@ impl Agent<'_> {
         let before = self.state.policy.rules.clone();
         match self.instance.reload(policy) {
             Ok(reloaded) => {
-                let changes = describe(&reloaded, &before, &state::rule_names(policy));
+                let changes = describe(&reloaded, &before, &policy.rule_names());
                 for change in &changes {
                     info!("{change}");
                 }

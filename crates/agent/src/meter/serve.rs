@@ -34,15 +34,21 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const REQUEST_BYTES_MAX: usize = 8192;
 const HEADERS_MAX: usize = 64;
 
+/// What a meter looks at.
+enum Source {
+    /// What is pinned here, with names that the agent of a directory says.
+    Pins(Pins, Option<PathBuf>),
+    /// Enforcement elsewhere than in the kernel.
+    Other(Box<dyn Fn() -> Result<Snapshot> + Send>),
+}
+
 /// The owner of the ledger, which looks and remembers.
 pub struct Meter {
-    /// Where.
-    pub pins: Pins,
+    source: Source,
     /// The name of the network namespace in reports.
     pub netns: String,
     /// The kernel's account of the programs.
     pub programs: Box<dyn Fn() -> Vec<ProgramInfo> + Send>,
-    run_dir: Option<PathBuf>,
     state: State,
 }
 
@@ -61,6 +67,20 @@ impl Meter {
         netns: String,
         programs: Box<dyn Fn() -> Vec<ProgramInfo> + Send>,
     ) -> Self {
+        Self::with(Source::Pins(pins, None), netns, programs)
+    }
+
+    /// Of enforcement that no kernel does. `name` stands for that of a network namespace.
+    pub fn of(name: &str, look: impl Fn() -> Result<Snapshot> + Send + 'static) -> Self {
+        let source = Source::Other(Box::new(look));
+        Self::with(source, name.to_owned(), Box::new(Vec::new))
+    }
+
+    fn with(
+        source: Source,
+        netns: String,
+        programs: Box<dyn Fn() -> Vec<ProgramInfo> + Send>,
+    ) -> Self {
         let health = Health {
             started_unix_s: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
@@ -72,25 +92,32 @@ impl Meter {
             ..State::default()
         };
         Self {
-            pins,
+            source,
             netns,
             programs,
-            run_dir: None,
             state,
         }
     }
 
     /// Calls tenants and rules as the agent says in this directory.
     pub fn with_names(mut self, run_dir: &Path) -> Self {
-        self.run_dir = Some(run_dir.to_owned());
+        if let Source::Pins(_, said) = &mut self.source {
+            *said = Some(run_dir.to_owned());
+        }
         self
     }
 
-    fn names(&self) -> Result<Names> {
+    fn names(&self, run_dir: Option<&PathBuf>) -> Result<Names> {
         let names = interfaces::names()?;
-        let said = self.run_dir.as_ref();
-        let said = said.and_then(|run_dir| state::read(run_dir, &self.netns).ok()?);
+        let said = run_dir.and_then(|run_dir| state::read(run_dir, &self.netns).ok()?);
         Ok(said.unwrap_or_default().names(names))
+    }
+
+    fn read(&self) -> Result<Snapshot> {
+        match &self.source {
+            Source::Pins(pins, run_dir) => Snapshot::read(pins, &self.names(run_dir.as_ref())?),
+            Source::Other(look) => look(),
+        }
     }
 
     /// Looks at what is pinned; the calling thread is in the network namespace. A failure is told
@@ -99,9 +126,7 @@ impl Meter {
         let begun = Instant::now();
         // Gone before the next one is read: both at once would be twice the memory.
         let had_one = self.state.snapshot.take().is_some();
-        let read = self
-            .names()
-            .and_then(|names| Snapshot::read(&self.pins, &names));
+        let read = self.read();
         let state = &mut self.state;
         state.health.looks += 1;
         match read {

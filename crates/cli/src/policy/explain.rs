@@ -2,23 +2,24 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde_json::json;
-use sluicegate_agent::{
-    netns::NetNs,
-    state::{self, State},
-};
+use sluicegate_agent::{netns::NetNs, state};
+use sluicegate_dataplane::{config, report::Report};
 use sluicegate_policy::{Asked, Class, Explanation, Mode, PolicyFile};
 
-use crate::output::{self, Failure};
+use crate::{
+    output::{self, Failure},
+    source,
+};
 
 /// Say which rule decides a flow, with which algorithm, and why.
 ///
-/// Without FILE, by the policy in force of the running agent.
+/// Without FILE, by the policy in force of the running agent or switch.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   sluicegate policy explain --src 10.0.0.1 --dst 10.0.0.2 --dport 443
@@ -26,7 +27,7 @@ use crate::output::{self, Failure};
   sluicegate policy explain --src 10.0.0.1 --dst 8.8.8.8 --protocol udp
   sluicegate policy explain policy.toml 10.0.0.1:40000 10.0.0.2:443")]
 pub struct Args {
-    /// Policy file [default: that of the running agent]
+    /// Policy file [default: that of the running agent, else of the userspace switch]
     file: Option<PathBuf>,
 
     /// Sender of the data: ADDRESS or ADDRESS:PORT, IPv6 as [ADDRESS]:PORT
@@ -77,6 +78,11 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     netns: Option<String>,
 
+    /// By the policy in force of the userspace switch, at this control socket [default: the one at
+    /// /run/sluicegate/switch.sock, if it runs and no agent does]
+    #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true, default_missing_value = config::SOCKET, conflicts_with_all = ["netns", "file"])]
+    switch: Option<PathBuf>,
+
     /// Where agents say what they do
     #[arg(long, value_name = "DIR", default_value = state::RUN_DIR)]
     run_dir: PathBuf,
@@ -93,10 +99,10 @@ enum Protocol {
 
 /// Explains.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let state = agent(args)?;
-    let file = match (&args.file, &state) {
+    let known = known(args)?;
+    let file = match (&args.file, &known) {
         (Some(file), _) => file.clone(),
-        (None, Some(state)) => state.policy.path.clone(),
+        (None, Some(known)) => known.path.clone(),
         (None, None) => {
             return Err(Failure::BadInput(format!(
                 "no agent has said in {} which policy is in force: name a policy file",
@@ -107,12 +113,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let file = PolicyFile::read(&file)?;
     let (policy, _) = file.policy()?;
     if args.file.is_none() {
-        warn_of_difference(&file, state.as_ref());
+        warn_of_difference(&file, known.as_ref());
     }
     let tenant = args
         .tenant
         .clone()
-        .or_else(|| tenant_of(args, state.as_ref()));
+        .or_else(|| tenant_of(args, known.as_ref()));
     let class = match args.protocol {
         Protocol::Tcp => None,
         Protocol::Udp => Some(Class::Udp),
@@ -176,18 +182,47 @@ fn document(explanation: &Explanation<'_>) -> serde_json::Value {
     })
 }
 
-/// The last state of the agent of the namespace asked about.
-fn agent(args: &Args) -> Result<Option<State>> {
+/// A policy in force.
+struct Known {
+    path: PathBuf,
+    fingerprint: String,
+    /// Interfaces, or ports of the switch, and their tenants.
+    tenants: Vec<(String, String)>,
+}
+
+/// What the agent of the namespace asked about has said last, else the switch says.
+fn known(args: &Args) -> Result<Option<Known>> {
     if args.file.is_some() && args.netns.is_none() {
         return Ok(None);
     }
+    if let Some(socket) = &args.switch {
+        return Ok(Some(of_switch(source::switch(socket)?)));
+    }
     let netns = NetNs::select(args.netns.as_deref())?;
-    state::read(&args.run_dir, netns.name())
+    let state = state::read(&args.run_dir, netns.name())?.map(|state| Known {
+        path: state.policy.path,
+        fingerprint: state.policy.fingerprint,
+        tenants: (state.interfaces.into_values())
+            .map(|place| (place.name, place.tenant))
+            .collect(),
+    });
+    let asks = state.is_none() && args.netns.is_none();
+    let switch = asks.then(|| source::switch(Path::new(config::SOCKET)).ok());
+    Ok(state.or(switch.flatten().map(of_switch)))
 }
 
-fn warn_of_difference(file: &PolicyFile, state: Option<&State>) {
-    let Some(state) = state else { return };
-    if state.policy.fingerprint != file.fingerprint() {
+fn of_switch(report: Report) -> Known {
+    let ports = report.ports.into_iter();
+    Known {
+        path: report.policy,
+        fingerprint: report.fingerprint,
+        tenants: ports.map(|port| (port.name, port.tenant)).collect(),
+    }
+}
+
+fn warn_of_difference(file: &PolicyFile, known: Option<&Known>) {
+    let Some(known) = known else { return };
+    if known.fingerprint != file.fingerprint() {
         output::say(&format!(
             "warning: {} says something else than the policy in force, which was read before",
             file.path.display()
@@ -195,12 +230,11 @@ fn warn_of_difference(file: &PolicyFile, state: Option<&State>) {
     }
 }
 
-fn tenant_of(args: &Args, state: Option<&State>) -> Option<String> {
+fn tenant_of(args: &Args, known: Option<&Known>) -> Option<String> {
     let wanted = args.interface.as_deref()?;
-    let mut places = state?.interfaces.values();
-    places
-        .find(|place| place.name == wanted)
-        .map(|place| place.tenant.clone())
+    let mut tenants = known?.tenants.iter();
+    let found = tenants.find(|(interface, _)| interface == wanted);
+    found.map(|(_, tenant)| tenant.clone())
 }
 
 fn ends(args: &Args) -> Result<(SocketAddr, SocketAddr), Failure> {

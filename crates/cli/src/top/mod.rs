@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context, Result};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use serde_json::json;
-use sluicegate_agent::{bpffs::Pins, meter::Snapshot, netns::NetNs};
+use sluicegate_agent::meter::Snapshot;
 
 use self::{
     app::App,
@@ -26,6 +26,7 @@ use crate::{
     flows::{Choice, Place, lines},
     flowtable::{Column, Order, Row, rate},
     output::{self, Failure},
+    source::Source,
 };
 
 /// How long a key may wait while nothing is news.
@@ -33,7 +34,8 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Watch flows, tenants and counters as they change.
 ///
-/// Reads pinned state, so it also works while no agent runs and enforcement goes on. Where a rule
+/// Enforcement in the kernel, and in the userspace switch. Reads the kernel's pinned state, so it
+/// also works while no agent runs and enforcement goes on. Where a rule
 /// only observes, the window that a tenant would be held to stands beside what its peer offers,
 /// with a `~`. Press ? for the keys.
 #[derive(Debug, clap::Args)]
@@ -85,34 +87,25 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             "there is no terminal to draw on: say how often to print, with --once or --batch N";
         return Err(Failure::BadInput(text.to_owned()));
     }
-    let (netns, pins) = args.place.find()?;
+    let source = Source::find(&args.place)?;
     let order = args.choice.order(Column::Sending);
     match times {
-        Some(times) => batch(args, order, &netns, &pins, times),
+        Some(times) => batch(args, order, &source, times),
         None => {
             let app = App::new(args.choice.filter(), order);
-            Ok(watch(
-                app,
-                args.interval,
-                args.place.clone(),
-                (netns, pins),
-            )?)
+            Ok(watch(app, args.interval, source)?)
         }
     }
 }
 
-fn look(place: &Place, netns: &NetNs, pins: &Pins) -> Result<Snapshot> {
-    Snapshot::read(pins, &place.names(netns)?)
-}
-
 /// Rates need an earlier look, so there is one more than is printed.
-fn batch(args: &Args, order: Order, netns: &NetNs, pins: &Pins, times: u32) -> Result<(), Failure> {
+fn batch(args: &Args, order: Order, source: &Source, times: u32) -> Result<(), Failure> {
     let mut model = Model::default();
-    model.update(look(&args.place, netns, pins)?);
+    model.update(source.look()?);
     let filter = args.choice.filter();
     for time in 0..times {
         thread::sleep(args.interval);
-        model.update(look(&args.place, netns, pins)?);
+        model.update(source.look()?);
         let mut shown: Vec<usize> = (0..model.rows.len())
             .filter(|index| filter.holds(&model.rows[*index]))
             .collect();
@@ -254,13 +247,13 @@ type Look = Result<Snapshot, String>;
 
 /// Looks go on in a thread of their own, so that keys do not wait for ten thousand flows to be
 /// read.
-fn watch(app: App, interval: Duration, place: Place, (netns, pins): (NetNs, Pins)) -> Result<()> {
+fn watch(app: App, interval: Duration, source: Source) -> Result<()> {
     let (sender, looks) = sync_channel::<Look>(1);
     thread::Builder::new()
         .name("look".to_owned())
         .spawn(move || {
             loop {
-                let seen = look(&place, &netns, &pins).map_err(|error| format!("{error:#}"));
+                let seen = source.look().map_err(|error| format!("{error:#}"));
                 if sender.send(seen).is_err() {
                     return;
                 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Verdicts applied to a frame in memory: the adapter of the userspace switch, the
- * tests and the fuzzers. The eBPF adapter (agent/bpf/edit.h) does the same to an
- * skb; the same vectors go through both and must give the same bytes.
+ * tests and the fuzzers. Of a frame whose payload stays elsewhere the headers are
+ * enough. The eBPF adapter (agent/bpf/edit.h) does the same to an skb; the same
+ * vectors go through both and must give the same bytes.
  *
  * Edits keep checksums as right as they were: every change is incremental.
  */
@@ -14,8 +15,10 @@
 
 struct sg_frame {
 	sg_u8 *data;
-	sg_u32 len;
-	sg_u32 capacity;
+	sg_u32 len;      /* of the frame */
+	sg_u32 capacity; /* of `data` */
+	sg_u32 reach;    /* bytes of the frame in `data`: all headers, or the whole frame */
+	sg_u32 partial;  /* 1 = its TCP checksum is that of the pseudo-header: another sums the rest */
 };
 
 SG_INLINE void sg_store16(sg_u8 *p, sg_u16 host)
@@ -35,6 +38,21 @@ SG_INLINE sg_u32 sg_frame_sum(const sg_u8 *data, sg_u32 len, sg_u32 sum);
 SG_INLINE sg_u32 sg_frame_pseudo(const sg_u8 *ip, sg_u32 ipv6, sg_u32 l4_len);
 
 /*
+ * Whether the payload has to be within reach: of a marked segment for the tenant, to sum it; of a
+ * SYN with data, to move them by an option.
+ */
+SG_INLINE int sg_frame_wants_all(const struct sg_packet *p, const struct sg_frame *frame)
+{
+	if (!p->seg.payload)
+		return 0;
+	if (p->seg.tcp_flags & SG_SYN)
+		return p->l4_at + p->l4_len + SG_OPTION_LEN > frame->capacity;
+	if (frame->reach >= p->l4_at + p->l4_len)
+		return 0;
+	return sg_wants_sum(&p->seg) && p->l4_len <= SG_SUMMED_MAX && !frame->partial;
+}
+
+/*
  * Whether a marked segment for the tenant has a wrong checksum. Beyond SG_SUMMED_MAX it is a
  * super-packet, whose maker has summed it.
  */
@@ -42,7 +60,8 @@ SG_INLINE int sg_frame_damaged(const struct sg_packet *p, const struct sg_frame 
 {
 	sg_u32 sum;
 
-	if (!sg_wants_sum(&p->seg) || p->l4_len > SG_SUMMED_MAX)
+	if (!sg_wants_sum(&p->seg) || p->l4_len > SG_SUMMED_MAX || frame->partial ||
+	    frame->reach < p->l4_at + p->l4_len)
 		return 0;
 	sum = sg_frame_pseudo(frame->data + p->l3_at, p->ipv6, p->l4_len);
 	return sg_csum_fold(sg_frame_sum(frame->data + p->l4_at, p->l4_len, sum)) != 0xffff;
@@ -55,7 +74,7 @@ SG_INLINE sg_u32 sg_frame_parse(struct sg_packet *p, const struct sg_frame *fram
 	sg_u32 verdict, len, i;
 
 	p->seg.direction = (sg_u8)direction;
-	verdict = sg_parse(p, frame->data, frame->data + frame->len, frame->len, 0);
+	verdict = sg_parse(p, frame->data, frame->data + frame->reach, frame->len, 0);
 	if (verdict)
 		return verdict;
 	len = p->seg.header_len - 20U;
@@ -89,21 +108,22 @@ SG_INLINE void sg_frame_ecn(sg_u8 *ip, sg_u32 ipv6, sg_u8 ecn)
 	}
 }
 
-/* The IP length field and what depends on it, when the TCP header grows or shrinks. */
+/*
+ * The IP length field and what depends on it, when the TCP header grows or shrinks. Returns what
+ * that adds to the sum of the segment's own bytes.
+ */
 SG_INLINE sg_u32 sg_frame_resize(struct sg_packet *p, sg_u8 *ip, sg_u8 *tcp, sg_s32 delta)
 {
 	sg_u8 *field = p->ipv6 ? ip + 4 : ip + 2;
-	sg_u16 before = sg_raw16(field), l4_before, l4_after;
+	sg_u16 before = sg_raw16(field);
 	sg_u8 words = (sg_u8)(tcp[12] + delta / 4 * 16);
 
 	sg_store16(field, (sg_u16)(sg_load16(field) + delta));
 	if (!p->ipv6)
 		sg_frame_checksum(ip + 10, sg_csum_change(before, sg_raw16(field)));
-	l4_before = __builtin_bswap16((sg_u16)p->l4_len);
 	p->l4_len += (sg_u32)delta;
 	p->seg.header_len = (sg_u8)(p->seg.header_len + delta);
-	l4_after = __builtin_bswap16((sg_u16)p->l4_len);
-	return sg_csum_change(l4_before, l4_after) + sg_frame_byte(tcp, 12, words);
+	return sg_frame_byte(tcp, 12, words);
 }
 
 /* An option becomes NOPs: where it can't be cut off, or may not be. */
@@ -130,6 +150,7 @@ SG_INLINE sg_u32 sg_frame_strip(struct sg_packet *p, struct sg_frame *frame, sg_
 		change += sg_frame_byte(tcp, at + i, 0);
 	change += sg_frame_resize(p, frame->data + p->l3_at, tcp, -(sg_s32)SG_OPTION_LEN);
 	frame->len -= SG_OPTION_LEN;
+	frame->reach = frame->len;
 	return change;
 }
 
@@ -153,6 +174,7 @@ SG_INLINE sg_u32 sg_frame_insert(struct sg_packet *p, struct sg_frame *frame,
 	}
 	change += sg_frame_resize(p, frame->data + p->l3_at, tcp, SG_OPTION_LEN);
 	frame->len = p->l4_at + p->l4_len;
+	frame->reach = frame->len;
 	return change;
 }
 
@@ -196,13 +218,35 @@ SG_INLINE sg_u32 sg_frame_fields(struct sg_packet *p, sg_u8 *tcp, const struct s
 	return change;
 }
 
+/*
+ * The TCP checksum after changes of the segment's own bytes, and of its length from `l4_before`,
+ * which the pseudo-header has. A partial one follows the pseudo-header only.
+ */
+SG_INLINE void sg_frame_summed(const struct sg_packet *p, const struct sg_frame *frame, sg_u8 *tcp,
+			       sg_u32 change, sg_u32 l4_before)
+{
+	sg_u32 pseudo = 0;
+	sg_u16 sum;
+
+	if (l4_before != p->l4_len)
+		pseudo = sg_csum_change(__builtin_bswap16((sg_u16)l4_before),
+					__builtin_bswap16((sg_u16)p->l4_len));
+	if (!frame->partial) {
+		if (change + pseudo)
+			sg_frame_checksum(tcp + 16, change + pseudo);
+	} else if (pseudo) {
+		sum = (sg_u16)sg_csum_fold(sg_raw16(tcp + 16) + sg_csum_fold(pseudo));
+		__builtin_memcpy(tcp + 16, &sum, sizeof(sum));
+	}
+}
+
 /* Applies every edit of a verdict that passes. FACKs are made by sg_frame_fack(). */
 SG_INLINE void sg_frame_apply(struct sg_packet *p, struct sg_frame *frame,
 			      const struct sg_verdict *out)
 {
 	sg_u8 *tcp = frame->data + p->l4_at;
 	sg_u8 option[SG_OPTION_LEN];
-	sg_u32 change;
+	sg_u32 change, l4_before = p->l4_len;
 
 	if (out->edits & SG_EDIT_ECN)
 		sg_frame_ecn(frame->data + p->l3_at, p->ipv6, out->ecn);
@@ -219,8 +263,14 @@ SG_INLINE void sg_frame_apply(struct sg_packet *p, struct sg_frame *frame,
 		sg_peer_encode(option, 0);
 		change += sg_frame_insert(p, frame, option);
 	}
-	if (change)
-		sg_frame_checksum(tcp + 16, change);
+	sg_frame_summed(p, frame, tcp, change, l4_before);
+}
+
+/* Cuts a frame to its IP packet. */
+SG_INLINE void sg_frame_trim(const struct sg_packet *p, struct sg_frame *frame)
+{
+	frame->len = p->l4_at + p->l4_len;
+	frame->reach = sg_min32(frame->reach, frame->len);
 }
 
 /* Sum of 16-bit words in memory order; a last odd byte is padded. */

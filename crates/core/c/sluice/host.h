@@ -142,7 +142,7 @@ SG_INLINE int sg_host_trim(struct sg_host *host, const struct sg_packet *p,
 
 	if (rule == SG_RULE_NONE || host->policy.slots[rule].params.mode != SG_RULE_ENFORCE)
 		return 0;
-	frame->len = p->l4_at + p->l4_len;
+	sg_frame_trim(p, frame);
 	sg_count(&host->counters, SG_COUNT_TRIMMED);
 	return 1;
 }
@@ -166,6 +166,7 @@ SG_INLINE void sg_host_frame(struct sg_host *host, struct sg_frame *frame, sg_u3
 	struct sg_verdict *out = &result->out;
 	sg_u32 why;
 
+	frame->reach = frame->len;
 	*result = (struct sg_host_result){ .frame_len = frame->len };
 	host->counters.value[SG_COUNT_PACKETS]++;
 	why = sg_frame_parse(&p, frame, direction);

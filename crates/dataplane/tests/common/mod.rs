@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // each test program uses a part
 
+pub mod spaces;
+
 use std::{
     fs::File,
     os::{fd::AsRawFd, unix::net::UnixStream},

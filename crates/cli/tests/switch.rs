@@ -1,0 +1,160 @@
+//! The userspace switch as an operator sees it. Needs no privileges.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    path::PathBuf,
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+const POLICY: &str = "[[rule]]\nname = \"bulk\"\ntenant = \"red\"\nalgorithm = \"dctcp\"\n\
+                      mode = \"enforce\"\n[[bucket]]\nname = \"slow\"\nclass = \"udp\"\n\
+                      rate = \"1Mbit\"\nmode = \"enforce\"\n";
+
+const METRICS: &str = "127.0.0.1:19847";
+
+/// A switch that runs; ended when dropped.
+struct Switch {
+    child: Child,
+    directory: PathBuf,
+}
+
+impl Switch {
+    fn start() -> Self {
+        let directory = std::env::temp_dir().join(format!("sg-cli-switch-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory");
+        let here = directory.display();
+        let text = format!(
+            "[switch]\nsocket = \"{here}/control.sock\"\npolicy = \"policy.toml\"\n\
+             [[port]]\nname = \"vm1\"\nvhost_user = \"{here}/vm1.sock\"\ntenant = \"red\"\n\
+             [[port]]\nname = \"vm2\"\nvhost_user = \"{here}/vm2.sock\"\ngovern = false\n"
+        );
+        fs::write(directory.join("switch.toml"), text).expect("a file");
+        fs::write(directory.join("policy.toml"), POLICY).expect("a file");
+        let child = Command::new(env!("CARGO_BIN_EXE_sluicegate"))
+            .args(["switch", "run", "--metrics", METRICS])
+            .arg(directory.join("switch.toml"))
+            .stderr(Stdio::null())
+            .spawn();
+        let switch = Self {
+            child: child.expect("the command runs"),
+            directory,
+        };
+        let start = Instant::now();
+        while !switch.directory.join("control.sock").exists() {
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "it did not start"
+            );
+            thread::sleep(Duration::from_millis(10));
+        }
+        switch
+    }
+
+    /// Asks by a command that takes `--switch`.
+    fn ask(&self, arguments: &[&str]) -> Output {
+        let socket = format!("--switch={}/control.sock", self.directory.display());
+        Command::new(env!("CARGO_BIN_EXE_sluicegate"))
+            .args(arguments)
+            .arg(socket)
+            .output()
+            .expect("the command runs")
+    }
+
+    fn says(&self, arguments: &[&str]) -> String {
+        let output = self.ask(arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {error}");
+        String::from_utf8(output.stdout).expect("text") + &error
+    }
+
+    fn reload(&self) -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_sluicegate"))
+            .args(["switch", "reload", "--socket"])
+            .arg(self.directory.join("control.sock"))
+            .output()
+            .expect("the command runs");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // fails only when it is dead
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+#[test]
+fn flows_metrics_and_policy_of_a_switch_are_shown_like_the_kernels() {
+    let switch = Switch::start();
+    let flows = switch.says(&["flows"]);
+    assert!(flows.contains("0 flows"), "{flows}");
+    let document: serde_json::Value =
+        serde_json::from_str(&switch.says(&["flows", "--json"])).expect("JSON");
+    assert_eq!(document["netns"], "switch");
+    assert_eq!(document["counters"]["packets"], 0);
+    let top = switch.says(&["top", "--once", "--interval", "0.1"]);
+    assert!(top.contains("red") && !top.contains("vm2"), "{top}");
+    let metrics = switch.says(&["metrics"]);
+    let mut served = String::new();
+    let mut stream = TcpStream::connect(METRICS).expect("it serves");
+    write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").expect("asked");
+    stream.read_to_string(&mut served).expect("an answer");
+    for text in [&metrics, &served] {
+        for line in [
+            "sluicegate_up 1",
+            "sluicegate_packets_total 0",
+            "tenant=\"red\",interface=\"vm1\"",
+            "rule_mode=\"enforce\"",
+        ] {
+            assert!(text.contains(line), "{line} in:\n{text}");
+        }
+    }
+    let asked = [
+        "policy", "explain", "--src", "10.0.0.1", "--dst", "10.0.0.2",
+    ];
+    let red = switch.says(&[&asked[..], &["--interface", "vm1"]].concat());
+    assert!(red.contains("bulk") && !red.contains("warning"), "{red}");
+
+    // Another policy is in force only when the switch has read it.
+    fs::write(
+        switch.directory.join("policy.toml"),
+        POLICY.replace("bulk", "thin"),
+    )
+    .expect("a file");
+    let warned = switch.says(&asked);
+    assert!(
+        warned.contains("something else than the policy in force"),
+        "{warned}"
+    );
+    let reload = switch.reload();
+    assert!(reload.contains("policy: changed, 0 flows"), "{reload}");
+    let read = switch.says(&[&asked[..], &["--interface", "vm1"]].concat());
+    assert!(read.contains("thin") && !read.contains("warning"), "{read}");
+    fs::write(
+        switch.directory.join("policy.toml"),
+        "[[rule]]\nmode = \"on\"\n",
+    )
+    .expect("a file");
+    let refused = switch.reload();
+    assert!(refused.contains("policy.toml:2:"), "{refused}");
+}
+
+#[test]
+fn a_switch_that_does_not_run_is_said_to() {
+    let output = Command::new(env!("CARGO_BIN_EXE_sluicegate"))
+        .args(["flows", "--switch=/nowhere.sock"])
+        .output()
+        .expect("the command runs");
+    assert!(!output.status.success());
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        error.contains("no switch answers at /nowhere.sock"),
+        "{error}"
+    );
+}

@@ -1,0 +1,209 @@
+//! Frames in memory, read and edited: the safe face of `c/sluice/frame.h`.
+//!
+//! ```text
+//!  frame ──Packet::parse──▶ key, segment ──a table, the step──▶ verdict ──Packet::apply──▶ frame
+//! ```
+//!
+//! Headers are enough where the payload stays elsewhere; [`Packet::wants_all`] says when not.
+
+#![allow(unsafe_code)]
+
+use std::{
+    marker::PhantomData,
+    mem::{offset_of, size_of},
+};
+
+use crate::{
+    abi::FlowKey,
+    host::OPTION_BYTES,
+    segment::{Direction, Segment, Verdict, edit},
+};
+
+/// Room for the longest FACK: Ethernet, a tag, IPv6, TCP with two options of ours.
+pub const FACK_BYTES: usize = 128;
+/// The longest headers that are read: Ethernet, a tag, IPv6, TCP with all options.
+pub const HEADERS_BYTES: usize = 118;
+
+unsafe extern "C" {
+    fn sluice_frame_parse(packet: &mut Packet, frame: &Frame<'_>, direction: u32) -> u32;
+    fn sluice_frame_wants_all(packet: &Packet, frame: &Frame<'_>) -> u32;
+    fn sluice_frame_trim(packet: &Packet, frame: &mut Frame<'_>);
+    fn sluice_frame_apply(packet: &mut Packet, frame: &mut Frame<'_>, verdict: &Verdict);
+    fn sluice_frame_fack(
+        packet: &Packet,
+        frame: &Frame<'_>,
+        verdict: &Verdict,
+        to: *mut u8,
+        capacity: u32,
+    ) -> u32;
+}
+
+/// An Ethernet frame, or its beginning (`struct sg_frame`).
+#[repr(C)]
+#[derive(Debug)]
+pub struct Frame<'a> {
+    data: *mut u8,
+    bytes: u32,
+    capacity: u32,
+    reach: u32,
+    partial: u32,
+    borrowed: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Frame<'a> {
+    /// A frame of `bytes` bytes. `data` begins with it: with all of it, or with
+    /// [`HEADERS_BYTES`] at least. What is behind the frame in `data` is room for an option.
+    /// `is_partial`: its TCP checksum is that of the pseudo-header, and another sums the rest.
+    pub fn new(data: &'a mut [u8], bytes: u32, is_partial: bool) -> Self {
+        let capacity = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        Self {
+            data: data.as_mut_ptr(),
+            bytes,
+            capacity,
+            reach: bytes.min(capacity),
+            partial: is_partial.into(),
+            borrowed: PhantomData,
+        }
+    }
+
+    /// Its length in bytes, after edits that changed it.
+    pub fn bytes(&self) -> u32 {
+        self.bytes
+    }
+}
+
+/// A TCP segment in a frame (`struct sg_packet`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Packet {
+    key: FlowKey,
+    segment: Segment,
+    l3_at: u16,
+    l4_at: u16,
+    l4_bytes: u32,
+    ipv6: u16,
+    trim: u16,
+}
+
+impl Packet {
+    /// Reads the headers of a frame at a tenant's interface.
+    ///
+    /// # Errors
+    /// The counter, an index of [`crate::abi::COUNTER_NAMES`], that says why this is no TCP segment
+    /// that can be tracked.
+    #[inline]
+    pub fn parse(frame: &Frame<'_>, direction: Direction, ifindex: u32) -> Result<Self, usize> {
+        let mut packet = Self::default();
+        packet.key.ifindex = ifindex;
+        // SAFETY: mirrors of the C structures; `reach` bytes at most are read, which `data` has.
+        match unsafe { sluice_frame_parse(&mut packet, frame, direction as u32) } {
+            0 => Ok(packet),
+            why => Err(why as usize),
+        }
+    }
+
+    /// Whether it has to be parsed again from the whole frame: a SYN with data, which an option
+    /// moves, or a marked segment, whose checksum decides whether the mark counts.
+    pub fn wants_all(&self, frame: &Frame<'_>) -> bool {
+        // SAFETY: as in `parse`.
+        unsafe { sluice_frame_wants_all(self, frame) != 0 }
+    }
+
+    /// Whether a tenant has put bytes behind its IP packet, which have to go where a rule enforces.
+    pub fn needs_trim(&self) -> bool {
+        self.trim != 0
+    }
+
+    /// Cuts the frame to its IP packet.
+    pub fn trim(&self, frame: &mut Frame<'_>) {
+        if self.fits(frame) {
+            // SAFETY: it only makes the frame shorter.
+            unsafe { sluice_frame_trim(self, frame) };
+        }
+    }
+
+    /// The ends of its connection.
+    pub fn key(&self) -> &FlowKey {
+        &self.key
+    }
+
+    /// The VLAN in which the tenant has this frame; 0 = untagged.
+    pub fn set_vlan(&mut self, vlan: u16) {
+        self.key.vlan = vlan;
+    }
+
+    /// The segment as it came.
+    pub fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
+    /// The same, for the step to fill in what it knows.
+    pub fn segment_mut(&mut self) -> &mut Segment {
+        &mut self.segment
+    }
+
+    /// Offset of the TCP header in the frame.
+    pub fn tcp_at(&self) -> u16 {
+        self.l4_at
+    }
+
+    /// Applies the edits of a verdict that passes. `false`: the frame is not the one that was
+    /// parsed, and nothing was done.
+    #[inline]
+    pub fn apply(&mut self, frame: &mut Frame<'_>, verdict: &Verdict) -> bool {
+        if !self.fits(frame) || !self.has_places(verdict.edits) {
+            return false;
+        }
+        // SAFETY: the header is within `data`, the places of options are within the header, and
+        // an option that is added is checked against the capacity.
+        unsafe { sluice_frame_apply(self, frame, verdict) };
+        true
+    }
+
+    /// Feedback in a packet of its own, after the edits; its checksums are complete.
+    pub fn fack(&self, frame: &Frame<'_>, verdict: &Verdict) -> Option<Vec<u8>> {
+        let mut fack = vec![0; FACK_BYTES];
+        if !self.fits(frame) {
+            return None;
+        }
+        let to = fack.as_mut_ptr();
+        // SAFETY: the headers are within `data`; the buffer is as long as the call is told.
+        let bytes = unsafe { sluice_frame_fack(self, frame, verdict, to, FACK_BYTES as u32) };
+        fack.truncate(bytes as usize);
+        (!fack.is_empty()).then_some(fack)
+    }
+
+    fn header_end(&self) -> u32 {
+        u32::from(self.l4_at) + u32::from(self.segment.header_len)
+    }
+
+    fn fits(&self, frame: &Frame<'_>) -> bool {
+        let ends = u32::from(self.l4_at) + self.l4_bytes;
+        self.l4_at >= 34 && self.header_end() <= frame.reach && ends <= frame.bytes
+    }
+
+    /// Whether the places of what is edited are within the header.
+    fn has_places(&self, edits: u16) -> bool {
+        let seg = &self.segment;
+        let ends = [
+            (edit::STRIP_FEEDBACK, seg.feedback_at, OPTION_BYTES as u8),
+            (edit::STRIP_PEER, seg.peer_at, OPTION_BYTES as u8),
+            (edit::HIDE_MPTCP, seg.mptcp_at, seg.mptcp_len),
+            (edit::MSS, seg.mss_at, 4),
+            (edit::BLANK_REST, seg.end_at, 0),
+        ];
+        let header = 20..=60;
+        header.contains(&seg.header_len)
+            && u64::from(seg.header_len) + u64::from(seg.payload) == u64::from(self.l4_bytes)
+            && ends.iter().all(|&(bit, at, length)| {
+                edits & bit == 0 || u16::from(at) + u16::from(length) <= seg.header_len.into()
+            })
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Packet>() == 112);
+    assert!(offset_of!(Packet, segment) == 44);
+    assert!(offset_of!(Packet, l4_bytes) == 104);
+    assert!(size_of::<Frame<'_>>() == 24);
+};
