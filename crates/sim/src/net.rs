@@ -314,7 +314,7 @@ impl<F: PacketFabric> Net<F> {
             RESEQUENCE => self.give_up(HostId(index)),
             OVER => self.forget(index),
             WAKE => self.wake(index),
-            FORWARD => self.forwarder_is_due(HostId(index)),
+            FORWARD => self.forwarder_is_due(HostId(index), time_ps),
             _ => self.alarm(index),
         }
     }

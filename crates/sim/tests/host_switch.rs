@@ -120,7 +120,7 @@ fn a_switch_forwards_at_its_rate() {
     // One VM to another of its host: 300 of 400 Mb/s in frames, and the payload in them.
     let text = "warmup = '20ms'\nduration = '100ms'\n[network]\ntopology = 'star'\ntenants_per_host = 2\n\
         [network.host_switch]\nrate = '300Mbit'\n[tenant.default]\nkind = 'guest'\n\
-        [traffic.u]\nkind = 'datagrams'\nrate = '400Mbit'\nfrom = 'h1-1'\nto = '<to>'\n\
+        [sim]\njitter = '0us'\n[traffic.u]\nkind = 'datagrams'\nrate = '400Mbit'\nfrom = 'h1-1'\nto = '<to>'\n\
         [variant.lossy]\n[variant.lossless]\nnetwork.host_switch.lossless = true\n";
     for to in ["h1-2", "h2-1"] {
         for result in run(&text.replace("<to>", to)) {

@@ -176,11 +176,14 @@ impl<F: PacketFabric> Net<F> {
 
     /// The event of a host's switch: its processor has forwarded a packet, or a receiver that was
     /// not ready is.
-    pub(super) fn forwarder_is_due(&mut self, host: HostId) {
+    pub(super) fn forwarder_is_due(&mut self, host: HostId, time_ps: u64) {
         let (now_ps, machine) = (self.clock.now_ps, &mut self.hosts[host.index()]);
         let Some(forwarder) = &mut machine.forwarder else {
             return;
         };
+        if forwarder.armed_ps != time_ps {
+            return; // an earlier event has taken its place
+        }
         forwarder.armed_ps = u64::MAX;
         if machine.troubles.paused {
             forwarder.serving = None;
@@ -265,7 +268,7 @@ impl<F: PacketFabric> Net<F> {
                 forwarder.waiting.remove(turn);
                 continue;
             };
-            if self.is_receiver_ready(host, to) {
+            if self.is_receiver_ready(host, to, bytes) {
                 let forwarder = self.hosts[at].forwarder.as_mut()?;
                 forwarder.waiting.remove(turn);
                 forwarder.waiting.push_back(to);
@@ -275,24 +278,29 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// Whether the receiver behind an exit takes a packet now. If not, an event follows when it
-    /// does.
-    fn is_receiver_ready(&mut self, host: HostId, to: Side) -> bool {
+    /// Whether the receiver behind an exit takes a packet of this length once it is forwarded. If
+    /// not, an event follows when it does.
+    fn is_receiver_ready(&mut self, host: HostId, to: Side, bytes: u32) -> bool {
         let (now_ps, machine) = (self.clock.now_ps, &self.hosts[host.index()]);
-        let ready_ps = match machine.forwarder.as_ref().and_then(|it| it.vnic_of(to)) {
-            Some(vnic) => machine.forwarder.as_ref().map(|it| it.busy_ps[vnic]),
+        let Some(forwarder) = &machine.forwarder else {
+            return false;
+        };
+        let takes_ps = forwarder.speed.forwarding_ps(bytes);
+        let ready_ps = match forwarder.vnic_of(to) {
+            Some(vnic) => Some(forwarder.busy_ps[vnic].saturating_sub(takes_ps)),
             None => {
                 let lane = Lane {
                     host,
                     port: machine.adapter,
                     number: to.lane(),
                 };
-                let has_room = self.on_fabric(|fabric, _, now_ps| fabric.has_room(lane, now_ps));
-                // Where it is not known beforehand, an effect reports room.
-                match has_room {
-                    true => Some(now_ps),
-                    false => self.fabric.room_ps(lane),
-                }
+                // Where room is not known beforehand, an effect reports it.
+                let room_ps = self.fabric.room_ps(lane).or_else(|| {
+                    let has_room =
+                        self.on_fabric(|fabric, _, now_ps| fabric.has_room(lane, now_ps));
+                    has_room.then_some(now_ps)
+                });
+                room_ps.map(|room_ps| room_ps.saturating_sub(takes_ps))
             }
         };
         match ready_ps {
