@@ -62,7 +62,10 @@ fn what_a_switch_cannot_be_is_refused() {
         ("lossless = 3\n", "needs [network.cee]"),
         ("lossless = []\n[network.cee]\n", "must not be empty"),
         ("lossless = [3, 3]\n[network.cee]\n", "here twice"),
-        ("lossless = 8\n[network.cee]\n", "network.host_switch.lossless"),
+        (
+            "lossless = 8\n[network.cee]\n",
+            "network.host_switch.lossless",
+        ),
         ("lossless = 'all'\n", "give true, false"),
         ("rate = '1Kbit'\n", "leave it out for no limit"),
         ("queue = '1MB'\n", "unknown key"),
@@ -74,10 +77,15 @@ fn what_a_switch_cannot_be_is_refused() {
     for (text, expected) in refusals {
         refused(&format!("{table}{text}"), &[expected]);
     }
-    refused("vnic_queue = '1MB'\n[network.host_switch]\n", &["transmit_ring"]);
+    refused(
+        "vnic_queue = '1MB'\n[network.host_switch]\n",
+        &["transmit_ring"],
+    );
     // 10 us to the tenant, 0.5 in the adapter and 1 on the wire at 10 Gb/s, and three frames.
     let needed = 11_500 * 10 / 8 + 3 * 1514;
-    let ring = |bytes: u32| format!("{table}lossless = true\narrival_ring = '{bytes}B'\n[network.cee.pfc]\n");
+    let ring = |bytes: u32| {
+        format!("{table}lossless = true\narrival_ring = '{bytes}B'\n[network.cee.pfc]\n")
+    };
     assert!(read(&ring(needed)).is_some());
     refused(&ring(needed - 1), &["arrival_ring", &needed.to_string()]);
 }

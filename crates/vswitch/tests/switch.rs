@@ -373,7 +373,10 @@ fn with_two_priorities(frames: u64) -> Switch<u32, u32> {
 #[test]
 fn a_lossy_priority_drops_where_a_lossless_one_holds_back() {
     let mut switch = with_two_priorities(2);
-    let [lossless, lossy] = [(Side::Vnic(0), Side::Vnic(2)), (Side::Vnic(1), Side::Vnic(3))];
+    let [lossless, lossy] = [
+        (Side::Vnic(0), Side::Vnic(2)),
+        (Side::Vnic(1), Side::Vnic(3)),
+    ];
     let mut send = |(from, to), number| switch.offer(from, number, to, number, 100);
     for number in 0..4 {
         assert_eq!(send(lossless, number), Handover::Taken, "two rings");
@@ -401,7 +404,10 @@ fn what_cannot_be_held_back_waits_or_is_dropped_at_its_entrance() {
     let full = Handover::Dropped(Place::Arrival);
     assert_eq!(arrive(Side::Uplink, Side::Vnic(2), 4), full);
     for number in 5..7 {
-        assert_eq!(arrive(Side::Lane(1), Side::Vnic(3), number), Handover::Taken);
+        assert_eq!(
+            arrive(Side::Lane(1), Side::Vnic(3), number),
+            Handover::Taken
+        );
     }
     let lossy = Handover::Dropped(Place::Receive);
     assert_eq!(arrive(Side::Lane(1), Side::Vnic(3), 7), lossy);
