@@ -102,7 +102,7 @@ shopt -s extglob
 for file in scenarios/*.toml scenarios/!(lab-only)/*.toml; do
 	experiment sim "$file"
 done
-for file in scenarios/cee/commercial{,-udp,-red}.toml scenarios/cee/programs{,-routing}.toml scenarios/cee/hotspot-placements.toml; do
+for file in scenarios/cee/commercial{,-udp,-red}.toml scenarios/cee/programs{,-routing}.toml scenarios/cee/hotspot-placements.toml scenarios/zovn/{racks,laptops,desktops}.toml; do
 	swept "$file"
 done
 [ "$(uname -m)" != x86_64 ] || ! $root || stage "linux 6.12" kernel scripts/kernel-test.sh 6.12

@@ -373,6 +373,13 @@ impl<F: CeeFrame> Converged<F> {
         self.cee.reroute(routes);
     }
 
+    /// From now on the host at the far end of a port pauses these priorities, and no others: it has
+    /// no room for them. See [`Cee::pause_for_host`].
+    pub fn pause_for_host(&mut self, port: PortId, priorities: u8, now_ps: u64) {
+        let pool = &mut self.ports.pool;
+        self.cee.pause_for_host(pool, port, priorities, now_ps);
+    }
+
     /// From now on the far end of a port pauses these priorities whether it has room or not.
     pub fn storm(&mut self, port: PortId, priorities: u8, now_ps: u64) {
         let pool = &mut self.ports.pool;

@@ -94,6 +94,9 @@ fn of_network(variant: &Variant) -> Vec<Problem> {
     let why = "the lab's hosts have one queue at their uplink";
     let queues = variant.vnic_queue_bytes.is_some();
     cannot(queues, "vnic_queue", why, ADVICE);
+    let why = "the lab's hosts have the kernel's bridges, whose queues and rate are the machine's";
+    let switched = variant.host_switch.is_some();
+    cannot(switched, "host_switch", why, ADVICE);
     let why = "the lab's links drop what they cannot take, and its switches send no notifications";
     cannot(variant.cee.is_some(), "cee", why, ADVICE);
     let why = "the lab's networks have one path between two hosts";

@@ -451,6 +451,7 @@ fn queries_are_answered() {
             arrivals: Arrivals::Fixed { interval_s: 0.01 },
             connections,
             racks: vec![vec![1]],
+            workers: Vec::new(),
         };
         let (a, _) = exchange(vec![traffic(kind, &[(0, 1)], 5000)]);
         let count = |part: &CompletionReport| part.samples_us.len() + part.open_us.len();

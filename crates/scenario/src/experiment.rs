@@ -15,7 +15,9 @@ use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory, cee::C
 use sluicegate_program::Program;
 use sluicegate_tcp::config::{CacheWindow, Recovery};
 
-use crate::{hotspot::Hotspot, places::Places, workload::plan::Connections};
+use crate::{
+    host_switch::HostSwitch, hotspot::Hotspot, places::Places, workload::plan::Connections,
+};
 
 /// A resolved scenario file.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,6 +81,8 @@ pub struct Variant {
     /// Each vNIC of a host has a queue of so many bytes, from which the adapter takes by turns;
     /// `None` = all go into the adapter's queue.
     pub vnic_queue_bytes: Option<u64>,
+    /// The switches of hosts have queues and take time; `None` = packets pass through them at once.
+    pub host_switch: Option<HostSwitch>,
     /// Traffic in the order of the file; flows are already paired.
     pub traffic: Vec<Traffic>,
     /// Enforcement on hosts, if any.
@@ -365,6 +369,8 @@ pub enum TrafficKind {
         connections: Connections,
         /// Tenant ids of the servers, by rack.
         racks: Vec<Vec<usize>>,
+        /// By rack, those whom a server asks instead of the other servers; empty = it asks them.
+        workers: Vec<Vec<usize>>,
     },
     /// Messages with sizes from a distribution, each to a peer by lot.
     Trace {

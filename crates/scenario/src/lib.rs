@@ -20,6 +20,7 @@ pub mod expect;
 pub mod experiment;
 pub mod figures;
 pub mod file;
+pub mod host_switch;
 pub mod hotspot;
 mod inherit;
 pub mod inspect;

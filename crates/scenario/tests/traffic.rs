@@ -201,6 +201,26 @@ fn datagrams_that_make_no_sense_are_refused_where_they_are_said() {
 const TREE: &str = "[network]\ntopology = 'fat-tree'\nchildren = [3, 2]\nparents = [1, 2]\n";
 
 #[test]
+fn workers_of_queries_are_those_of_the_rack() {
+    let tenants = TREE.replace("[network]\n", "[network]\ntenants_per_host = 3\n");
+    let traffic = "[traffic.q]\nkind = 'queries'\nfrom = 'h1-1'\nto = 'h*-2'\nworkers = 'h*-3'\nbytes = '20KB'\n\
+        arrivals = { kind = 'exponential', mean = '1ms' }\n";
+    let variant = parse(&format!("{tenants}{traffic}")).unwrap();
+    let TrafficKind::Queries { racks, workers, .. } = &variant.traffic[0].kind else {
+        panic!("queries");
+    };
+    assert_eq!(racks[..], [vec![1, 4, 7], vec![10, 13, 16]]);
+    assert_eq!(workers[..], [vec![2, 5, 8], vec![11, 14, 17]]);
+    let asked = 6 + 2 * 3 * 3;
+    assert_eq!(variant.traffic[0].pairs.len(), asked, "who may ask whom");
+    for (workers, expected) in [("h1-3", "has none"), ("h*-2", "is a server")] {
+        let text = format!("{tenants}{}", traffic.replace("h*-3", workers));
+        let found = parse(&text).unwrap_err().to_string();
+        assert!(found.contains(expected), "{workers}: {found}");
+    }
+}
+
+#[test]
 fn servers_of_queries_are_grouped_by_their_switch() {
     let text = format!(
         "{TREE}[traffic.q]\nkind = 'queries'\nfrom = 'h2'\nbytes = '20KB'\nqueries = 9\n\
@@ -214,6 +234,7 @@ fn servers_of_queries_are_grouped_by_their_switch() {
         arrivals: Arrivals::Exponential { mean_s: 1e-3 },
         connections: Connections::PerMessage,
         racks: vec![vec![0, 2], vec![3, 4, 5]],
+        workers: Vec::new(),
     };
     assert_eq!(variant.traffic[0].kind, expected);
     assert_eq!(expected.classes(), ["query", "answer"]);

@@ -1,6 +1,7 @@
 //! From a variant to the machines and network of a run.
 
 mod cee;
+mod host_switch;
 
 use std::{sync::Arc, time::Duration};
 
@@ -131,11 +132,11 @@ fn spread(plan: &mut Plan, most_ns: u64, mut seed: u64) {
 
 /// Whether several parts can simulate a variant.
 pub fn is_divisible(variant: &Variant) -> bool {
-    variant.cee.is_none() || cee::is_divisible(variant)
+    variant.cee.is_none() || cee::is_divisible(variant) && !host_switch::pauses_links(variant)
 }
 
 /// Why a variant has one thread, for users who ask for more.
-pub const INDIVISIBLE: &str = "one thread: ideal pauses, failing links and defective adapters of \
+pub const INDIVISIBLE: &str = "one thread: ideal pauses and those of hosts, failing links and defective adapters of \
     converged Ethernet act on their neighbours at once; pause = \"wire\" allows several";
 
 /// The partition, and the shortest delay from one part to another. If nothing lies between two
@@ -185,7 +186,8 @@ fn net<F: FabricOf>(
             .map(|(enforcement, policy)| vnics(variant, id, enforcement, policy));
         let local_port = layout.ports.local(id);
         let switch = switch(variant, id);
-        let mut machine = Host::new(id, [adapter, local_port], switch, vnics);
+        let machine = Host::new(id, [adapter, local_port], switch, vnics);
+        let mut machine = host_switch::equip(variant, id, machine);
         if on_host(variant, id).any(|tenant| sockets(variant, tenant) == Sockets::SmallQueues) {
             machine.with_small_queues();
         }
@@ -356,6 +358,9 @@ fn stack_port(variant: &Variant, config: &CeeConfig) -> PortConfig {
 /// A host's switch. FreeBSD's sockets wait for their host's adapter and take turns (the thesis,
 /// section 2.5.3).
 fn switch(variant: &Variant, host: HostId) -> switch::Config {
+    if let Some(switch) = &variant.host_switch {
+        return host_switch::config(switch);
+    }
     if let Some(cee) = &variant.cee {
         // Adapters of converged Ethernet drop nothing: sockets wait, where there is something to
         // wait for.

@@ -46,6 +46,11 @@ impl PacketFabric for Converged {
         net.on_fabric(|fabric, _, _| fabric.hear(port, frame, at_ps));
     }
 
+    fn pause_link(net: &mut Net<Self>, host: HostId, priorities: u8) {
+        let port = net.hosts[host.index()].adapter.opposite();
+        net.on_fabric(|fabric, _, now_ps| fabric.pause_for_host(port, priorities, now_ps));
+    }
+
     fn reroute(net: &mut Net<Self>, routes: &Arc<Routes>) {
         net.on_fabric(|fabric, _, _| fabric.reroute(routes));
     }

@@ -20,8 +20,11 @@ const READ_BYTES: u64 = 16 << 10;
 pub(crate) struct Troubles {
     /// It stands still.
     pub(crate) paused: bool,
-    /// The packets that have arrived meanwhile, in order.
-    inbox: VecDeque<Handle>,
+    /// Arriving packets do not pass to the stacks at once: it stands still, or its switch takes
+    /// time.
+    pub(crate) diverts: bool,
+    /// The packets that have arrived meanwhile and the ports that they came by, in order.
+    inbox: VecDeque<(PortId, Handle)>,
     /// Tenants that read slowly.
     readers: HashMap<u32, Reader>,
 }
@@ -33,8 +36,8 @@ impl Troubles {
     }
 
     /// Keeps a packet for later.
-    pub(crate) fn keep(&mut self, packet: Handle) {
-        self.inbox.push_back(packet);
+    pub(crate) fn keep(&mut self, port: PortId, packet: Handle) {
+        self.inbox.push_back((port, packet));
     }
 }
 
@@ -108,16 +111,19 @@ impl<F: PacketFabric> Net<F> {
     /// A host stands still: its stacks send nothing and their timers wait, and so does what
     /// arrives. What its adapter has been given leaves all the same.
     pub fn pause(&mut self, host: HostId) {
-        self.hosts[host.index()].troubles.paused = true;
+        let troubles = &mut self.hosts[host.index()].troubles;
+        (troubles.paused, troubles.diverts) = (true, true);
     }
 
     /// A host resumes. It handles the packets that have arrived in the meantime first.
     pub fn resume(&mut self, host: HostId) {
-        let troubles = &mut self.hosts[host.index()].troubles;
-        troubles.paused = false;
+        let machine = &mut self.hosts[host.index()];
+        let diverts = machine.forwards_in_time();
+        let troubles = &mut machine.troubles;
+        (troubles.paused, troubles.diverts) = (false, diverts);
         let inbox = std::mem::take(&mut troubles.inbox);
-        for packet in inbox {
-            self.receive(host, packet);
+        for (port, packet) in inbox {
+            self.receive(port, host, packet);
         }
         for end in 0..self.sockets.ends.len() as EndId {
             if self.sockets.ends[end as usize].host == host {

@@ -11,6 +11,7 @@ mod counts;
 mod datagrams;
 mod exchange;
 mod fabric;
+mod forwarder;
 mod host;
 mod inspect;
 mod life;
@@ -46,13 +47,16 @@ pub use self::{
     clock::Clock,
     datagrams::Datagrams,
     fabric::{PacketFabric, Plain},
+    forwarder::{Forwarder, LinkPauses, Speed},
     host::Host,
     inspect::Known,
     process::Processes,
     table::{Notice, Owner, Sockets},
 };
 use self::{
-    clock::{ADAPTER, ALARM, CONTROL, END, KIND_BITS, OVER, PORT, RESEQUENCE, TRANSMIT, WAKE},
+    clock::{
+        ADAPTER, ALARM, CONTROL, END, FORWARD, KIND_BITS, OVER, PORT, RESEQUENCE, TRANSMIT, WAKE,
+    },
     counts::Counts,
     table::Ends,
 };
@@ -310,6 +314,7 @@ impl<F: PacketFabric> Net<F> {
             RESEQUENCE => self.give_up(HostId(index)),
             OVER => self.forget(index),
             WAKE => self.wake(index),
+            FORWARD => self.forwarder_is_due(HostId(index), time_ps),
             _ => self.alarm(index),
         }
     }
@@ -463,11 +468,26 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// A packet arrives at the host of its receiver.
-    pub(crate) fn receive(&mut self, host: HostId, handle: Handle) {
-        let troubles = &mut self.hosts[host.index()].troubles;
-        if troubles.paused {
-            return troubles.keep(handle);
+    #[inline]
+    pub(crate) fn receive(&mut self, port: PortId, host: HostId, handle: Handle) {
+        if self.hosts[host.index()].troubles.diverts {
+            return self.divert(port, host, handle);
         }
+        self.hand_to_stack(host, handle);
+    }
+
+    /// A packet arrives at a host that stands still, or whose switch takes time.
+    #[inline(never)]
+    fn divert(&mut self, port: PortId, host: HostId, handle: Handle) {
+        let troubles = &mut self.hosts[host.index()].troubles;
+        match troubles.paused {
+            true => troubles.keep(port, handle),
+            false => self.arrive_at_switch(port, host, handle),
+        }
+    }
+
+    /// A packet that has arrived passes to the stack or the socket of its receiver.
+    fn hand_to_stack(&mut self, host: HostId, handle: Handle) {
         self.note_path(handle);
         let packet = &self.fabric.ports().pool[handle];
         let header = match &packet.body {

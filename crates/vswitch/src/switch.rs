@@ -261,6 +261,10 @@ pub struct Switch<P, S> {
     exits: Vec<Exit<P>>,
     /// Held-back senders, in the order in which they were held back.
     held: VecDeque<Held<S>>,
+    /// Bit p: places drop packets of priority p, whatever the configuration says of full places.
+    lossy: u8,
+    /// Priorities of each vNIC, see [`Switch::with_priorities`].
+    priorities: u16,
     /// The sender that [`Switch::resume`] has returned last, until it hands over a packet.
     named: Option<S>,
     /// See [`Switch::is_calm`].
@@ -278,9 +282,37 @@ impl<P, S: Connection> Switch<P, S> {
             entrances: Vec::new(),
             exits: vec![Exit::default()],
             held: VecDeque::new(),
+            lossy: 0,
+            priorities: 1,
             named: None,
             calm: true,
             drops: [0; Place::NAMES.len()],
+        }
+    }
+
+    /// Each vNIC has rings of its own for so many priorities, at least one: `Side::Vnic(n)` is
+    /// priority n modulo `priorities` of vNIC n / `priorities`. Of priorities in `lossy` (bit p =
+    /// priority p) full places drop packets, also if they are configured to hold back.
+    #[must_use]
+    pub fn with_priorities(mut self, priorities: u8, lossy: u8) -> Self {
+        self.priorities = u16::from(priorities.max(1));
+        self.lossy = lossy;
+        self
+    }
+
+    /// The priority of the packets of a side.
+    fn priority(&self, side: Side) -> u8 {
+        match side {
+            Side::Vnic(number) => (number % self.priorities) as u8,
+            Side::Uplink | Side::Lane(_) => side.lane(),
+        }
+    }
+
+    /// What a full place does to a packet of this side.
+    fn when_full(&self, point: Point, side: Side) -> WhenFull {
+        match self.lossy >> self.priority(side) & 1 {
+            0 => point.when_full,
+            _ => WhenFull::Drop,
         }
     }
 
@@ -381,8 +413,8 @@ impl<P, S: Connection> Switch<P, S> {
     /// Whether a sender may hand over a packet of at most so many bytes now. If not, the sender is
     /// held back: it hands over nothing until [`Switch::resume`] returns it.
     pub fn may_send(&mut self, from: Side, sender: S, to: Side, bytes: u32) -> bool {
-        let drops = |point: Point| point.when_full == WhenFull::Drop;
-        if drops(self.config.exit(to)) || drops(self.config.entrance(from)) {
+        let drops = |point: Point, side| self.when_full(point, side) == WhenFull::Drop;
+        if drops(self.config.exit(to), to) || drops(self.config.entrance(from), from) {
             return true;
         }
         let is_clear = self.is_clear(to);
@@ -431,16 +463,22 @@ impl<P, S: Connection> Switch<P, S> {
         self.keep(from, to, packet, bytes)
     }
 
+    /// Takes a packet whose sender cannot be held back: it waits for its turn, or is dropped where
+    /// it does not fit.
+    pub fn arrive(&mut self, from: Side, to: Side, packet: P, bytes: u32) -> Handover {
+        self.keep(from, to, packet, bytes)
+    }
+
     /// Finds a place for a packet that cannot pass at once.
     fn keep(&mut self, from: Side, to: Side, packet: P, bytes: u32) -> Handover {
         let (exit_point, entrance_point) = (self.config.exit(to), self.config.entrance(from));
-        let load = self.load(from);
+        let (load, when_full) = (self.load(from), self.when_full(exit_point, to));
         let exit = self.exit(to);
         if exit.turns.is_empty() && exit_point.bound.fits(exit.queue.load(), bytes) {
             exit.queue.push(packet, bytes);
             return Handover::Taken;
         }
-        let place = match exit_point.when_full {
+        let place = match when_full {
             WhenFull::Drop => Place::exit(to),
             WhenFull::HoldBack if entrance_point.bound.fits(load, bytes) => {
                 exit.wait(from.index(), packet, bytes);
@@ -458,6 +496,13 @@ impl<P, S: Connection> Switch<P, S> {
             self.entrances.resize(index + 1, Load::default());
         }
         &mut self.entrances[index]
+    }
+
+    /// The length in bytes of the packet that [`Switch::take`] would return.
+    pub fn first_bytes(&self, to: Side) -> Option<u32> {
+        let exit = self.exits.get(to.index())?;
+        let behind = || exit.behind[*exit.turns.front()?].first_bytes();
+        exit.queue.first_bytes().or_else(behind)
     }
 
     /// The packet that [`Switch::take`] would return.

@@ -350,3 +350,68 @@ fn senders_take_turns() {
     }
     assert_eq!(sent, [0, 1, 2, 0, 2, 0]);
 }
+
+/// A switch with bounded places that hold back, and two priorities of which 1 is lossy.
+fn with_two_priorities(frames: u64) -> Switch<u32, u32> {
+    let place = Point {
+        bound: Bound::bytes(frames * 100),
+        when_full: WhenFull::HoldBack,
+    };
+    let config = Config {
+        transmit: place,
+        uplink: place,
+        arrival: place,
+        receive: place,
+    };
+    let mut switch = Switch::new(0, config, None).with_priorities(2, 0b10);
+    for side in [Side::Uplink, Side::Lane(1), Side::Vnic(2), Side::Vnic(3)] {
+        switch.set_ready(side, false);
+    }
+    switch
+}
+
+#[test]
+fn a_lossy_priority_drops_where_a_lossless_one_holds_back() {
+    let mut switch = with_two_priorities(2);
+    let [lossless, lossy] = [
+        (Side::Vnic(0), Side::Vnic(2)),
+        (Side::Vnic(1), Side::Vnic(3)),
+    ];
+    let mut send = |(from, to), number| switch.offer(from, number, to, number, 100);
+    for number in 0..4 {
+        assert_eq!(send(lossless, number), Handover::Taken, "two rings");
+    }
+    assert_eq!(send(lossless, 4), Handover::Held);
+    for number in 10..12 {
+        assert_eq!(send(lossy, number), Handover::Taken, "its own ring");
+    }
+    assert_eq!(send(lossy, 12), Handover::Dropped(Place::Receive));
+    assert_eq!(send((Side::Vnic(1), Side::Lane(1)), 13), Handover::Taken);
+    assert_eq!(switch.first_bytes(Side::Vnic(2)), Some(100));
+    let received: Vec<_> = std::iter::from_fn(|| switch.take(Side::Vnic(2))).collect();
+    assert_eq!(received, [0, 1, 2, 3]);
+    assert_eq!(switch.first_bytes(Side::Vnic(2)), None);
+    assert_eq!(switch.resume(), Some(4));
+}
+
+#[test]
+fn what_cannot_be_held_back_waits_or_is_dropped_at_its_entrance() {
+    let mut switch = with_two_priorities(2);
+    let mut arrive = |from, to, number| switch.arrive(from, to, number, 100);
+    for number in 0..4 {
+        assert_eq!(arrive(Side::Uplink, Side::Vnic(2), number), Handover::Taken);
+    }
+    let full = Handover::Dropped(Place::Arrival);
+    assert_eq!(arrive(Side::Uplink, Side::Vnic(2), 4), full);
+    for number in 5..7 {
+        assert_eq!(
+            arrive(Side::Lane(1), Side::Vnic(3), number),
+            Handover::Taken
+        );
+    }
+    let lossy = Handover::Dropped(Place::Receive);
+    assert_eq!(arrive(Side::Lane(1), Side::Vnic(3), 7), lossy);
+    assert_eq!(switch.entrance_load(Side::Uplink).packets, 2);
+    assert_eq!(switch.entrance_load(Side::Lane(1)).packets, 0);
+    assert_eq!(switch.drops().iter().sum::<u64>(), 2);
+}

@@ -53,6 +53,10 @@ pub const CASES: &[&str] = &[
      [traffic.b]\nkind = 'bulk'\nfrom = 's1'\nto = 'r1'\nrouting = '<flow-hash|packet-hash|spray|reps|plb>'\n",
     "[network]\ntopology = 'dumbbell'\nreroute_delay = '1ms'\n",
     "[network]\ntopology = 'dumbbell'\nvnic_queue = '1MB'\n",
+    "[network]\ntopology = 'dumbbell'\n[network.host_switch]\nlossless = <true|false>\ntransmit_ring = '1MB'\n\
+     receive_ring = '1MB'\narrival_ring = '1MB'\nuplink_queue = '1MB'\nrate = '1Gbit'\nframe_time = '1us'\n\
+     receive_rate = '1Gbit'\n",
+    "[network]\ntopology = 'dumbbell'\nhost_switch.lossless = <3|[0, 3]>\ncee.pfc.priorities = 'all'\n",
     "[network]\ntopology = 'dumbbell'\n<|link.left-right.>delay = '1ms'\n",
     "[network]\ntopology = 'dumbbell'\n<|link.left-right.>bit_error_rate = 1e-9\n",
     "[network]\ntopology = 'dumbbell'\n<|link.left-right.>duplicate_rate = 0.1\n",
@@ -110,7 +114,7 @@ pub const CASES: &[&str] = &[
     "[traffic.m]\nkind = 'messages'\nbytes = '64KB'\ninterval = '10ms'\nclass = 'mice'\n",
     "[traffic.q]\nkind = 'queries'\nfrom = 's1'\nto = 'r*'\nrequest = '1KB'\nbytes = '<10B|2KB>'\nqueries = 5\n\
      connections = '<per-message|pool|one>'\narrivals = { kind = 'exponential', mean = '10ms' }\n",
-    "[traffic.q]\nkind = 'queries'\nfrom = 's1'\nto = 'r*'\nrequest = '10B'\nbytes = '2KB'\n\
+    "[traffic.q]\nkind = 'queries'\nfrom = 's1'\nto = 'r1'\nworkers = 'r2'\nrequest = '10B'\nbytes = '2KB'\n\
      arrivals = <'times.csv'|{ kind = 'fixed', interval = '10ms' }|{ kind = 'lognormal', median = '5ms', sigma = 1.5 }>\n",
     "[traffic.s]\nkind = 'shuffle'\nbytes = '1MB'\nparallel = 2\nclass = 'all'\n",
     "[traffic.t]\nkind = 'trace'\nsizes = 'websearch'\nload = '1Mbit'\nmax_bytes = '1MB'\n\

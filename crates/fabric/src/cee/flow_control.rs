@@ -223,6 +223,27 @@ impl Cee {
         self.catch_up(pool, port, now_ps);
         let stormed = priorities & self.buffers.lossless();
         self.pauses[port.index()].set_stormed(stormed, now_ps);
+        self.reopen(pool, port, now_ps);
+    }
+
+    /// From now on the host at the far end of a port pauses these priorities, because it has no
+    /// room, and no others. The pause acts at once.
+    pub fn pause_for_host<F: CeeFrame>(
+        &mut self,
+        pool: &mut Pool<F>,
+        port: PortId,
+        priorities: u8,
+        now_ps: u64,
+    ) {
+        self.catch_up(pool, port, now_ps);
+        let held = priorities & self.buffers.lossless();
+        let new = self.pauses[port.index()].set_held(held, now_ps);
+        self.out.count_pauses(port, new.count_ones());
+        self.reopen(pool, port, now_ps);
+    }
+
+    /// The paused priorities of a port have changed.
+    fn reopen<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         self.shut(port);
         self.out.reopen(port, now_ps);
         self.serve_kicked_ports(pool, now_ps);

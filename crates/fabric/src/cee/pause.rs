@@ -82,6 +82,8 @@ pub(super) struct Pauses {
     paused: u8,
     /// Bit p: the far end storms: it pauses priority p whether it has room or not.
     stormed: u8,
+    /// Bit p: the host at the far end has no room for priority p.
+    held: u8,
     /// The port ignores pauses.
     deaf: bool,
     /// The time of the next call of [`super::Cee::control`] that was requested.
@@ -171,6 +173,20 @@ impl Pauses {
         self.keep_time(now_ps);
     }
 
+    /// From now on the host at the far end has no room for these priorities. Returns those for
+    /// which it had.
+    pub fn set_held(&mut self, priorities: u8, now_ps: u64) -> u8 {
+        let new = priorities & !self.held;
+        for (priority, began_ps) in self.began_ps.iter_mut().enumerate() {
+            if (new & !self.paused) >> priority & 1 != 0 {
+                *began_ps = now_ps;
+            }
+        }
+        self.held = priorities;
+        self.keep_time(now_ps);
+        new
+    }
+
     /// Whether the port ignores pauses from now on.
     pub fn set_deaf(&mut self, deaf: bool, now_ps: u64) {
         self.deaf = deaf;
@@ -199,7 +215,7 @@ impl Pauses {
 
     /// Priorities that the far end has paused.
     pub fn paused(&self) -> u8 {
-        self.paused | self.stormed
+        self.paused | self.stormed | self.held
     }
 
     /// Priorities that may not be sent.

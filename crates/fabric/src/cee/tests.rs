@@ -209,6 +209,31 @@ fn a_pause_on_the_wire_is_renewed_as_long_as_it_is_needed() {
 }
 
 #[test]
+fn a_host_without_room_pauses_its_link_until_it_has_some() {
+    let mut world = World::star(ideal(), 3);
+    world.send_all(many_to_one(3, 400));
+    world.pause_for_host(0, ALL);
+    world.run(20_000_000_000);
+    assert_eq!(world.received.len(), 0);
+    let pauses = |world: &World| {
+        let ports = [true, false].map(|forward| PortId::of_link(0, forward));
+        ports.map(|port| world.cee.stats(port).pauses).iter().sum()
+    };
+    let seen: u64 = pauses(&world);
+    assert_eq!(seen, 8, "one of each priority");
+    world.pause_for_host(0, ALL);
+    // A storm that ends meanwhile lets nothing go on.
+    world.storm(0, ALL);
+    world.storm(0, 0);
+    world.run(21_000_000_000);
+    assert_eq!((world.received.len(), pauses(&world)), (0, 8));
+    world.pause_for_host(0, 0);
+    world.run(u64::MAX);
+    world.check();
+    assert_eq!((world.received.len(), world.drops()), (800, 0));
+}
+
+#[test]
 fn one_priority_does_not_stop_another() {
     let mut world = World::star(ideal(), 4);
     world.storm_priority(0, 3);

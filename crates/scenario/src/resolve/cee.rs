@@ -156,7 +156,8 @@ fn read_priorities(table: &Table<'_>, default: u8) -> u8 {
     }
 }
 
-fn listed_priorities(item: &Item<'_>) -> u8 {
+/// Bit p: the item, or its list, has priority p.
+pub fn listed_priorities(item: &Item<'_>) -> u8 {
     let one = |bits: u8, item: &Item<'_>| {
         let Some(priority) = item.integer(0..=PRIORITIES as i64 - 1) else {
             return bits;

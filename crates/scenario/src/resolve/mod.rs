@@ -4,6 +4,7 @@ mod cee;
 mod enforcement;
 mod events;
 mod graph;
+mod host_switch;
 mod network;
 mod pairs;
 mod routing;
@@ -83,6 +84,7 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
         shared_memory: network.shared_memory,
         cee: network.cee.clone(),
         vnic_queue_bytes: network.vnic_queue_bytes,
+        host_switch: network.host_switch,
         hosts: network.hosts.clone(),
         switches: network.switches.clone(),
         links: network.links.clone(),
@@ -93,6 +95,7 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
     let routes = variant.routes(&graph);
     check_paths(table, &variant, &graph, &routes);
     cee::check(table, &variant);
+    host_switch::check(table, &variant);
     traffic::check_hotspots(table, &variant, &graph, &routes);
     network::mark_bottlenecks(&mut variant, &network, &graph, &routes);
     variant

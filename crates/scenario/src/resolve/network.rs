@@ -17,8 +17,11 @@ use sluicegate_fabric::{
     graph::{HostId, Node, PortId, SwitchId},
 };
 
-use super::{cee, delay, duration, graph, routing, select};
-use crate::experiment::{self, Host, ImpairmentChange, Link, Switch, TrafficKind, Variant};
+use super::{cee, delay, duration, graph, host_switch, routing, select};
+use crate::{
+    experiment::{self, Host, ImpairmentChange, Link, Switch, TrafficKind, Variant},
+    host_switch::HostSwitch,
+};
 
 /// A resolved `[network]`.
 pub struct Network {
@@ -33,6 +36,7 @@ pub struct Network {
     pub shared_memory: Option<SharedMemory>,
     pub cee: Option<CeeConfig>,
     pub vnic_queue_bytes: Option<u64>,
+    pub host_switch: Option<HostSwitch>,
     /// Links named by `bottleneck`; `None` = those where traffic converges.
     bottleneck: Option<Vec<usize>>,
     /// The senders and receivers of traffic that names none.
@@ -113,6 +117,7 @@ pub fn read(root: &Table<'_>, total: Duration) -> Network {
         shared_memory: None,
         cee: None,
         vnic_queue_bytes: None,
+        host_switch: None,
         bottleneck: None,
         senders: "*",
         receivers: "*",
@@ -128,6 +133,7 @@ pub fn read(root: &Table<'_>, total: Duration) -> Network {
     network.reroute_delay = duration(&table, "reroute_delay");
     network.shared_memory = read_memory(&table);
     network.vnic_queue_bytes = read_size(&table, "vnic_queue");
+    network.host_switch = host_switch::read(&table);
     network.cee = cee::read(&table, network.routing, total);
     routing::check(&table, network.routing, network.cee.as_ref());
     let defaults = read_defaults(&table, network.shared_memory, total);

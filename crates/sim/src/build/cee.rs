@@ -64,7 +64,7 @@ pub(super) fn limit_bytes(variant: &Variant, config: &CeeConfig, from: Node) -> 
 }
 
 /// How many priorities are used.
-fn lanes(variant: &Variant) -> u8 {
+pub(super) fn lanes(variant: &Variant) -> u8 {
     let highest = variant.traffic.iter().map(|traffic| traffic.priority).max();
     1 + highest.unwrap_or(0)
 }

@@ -16,6 +16,7 @@ pub(super) const CONTROL: u32 = 7;
 pub(super) const RESEQUENCE: u32 = 8;
 pub(super) const OVER: u32 = 9;
 pub(super) const WAKE: u32 = 10;
+pub(super) const FORWARD: u32 = 11;
 
 pub(crate) fn source(kind: u32, index: u32) -> Source {
     kind << KIND_BITS | index

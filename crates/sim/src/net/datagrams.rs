@@ -3,7 +3,8 @@
 //! On a host whose senders may have to wait, datagrams wait in their socket. The socket drops the
 //! datagrams that exceed its limit. As with Linux's `SO_SNDBUF`, datagrams that the adapter has not
 //! sent yet count against the limit. On other hosts datagrams go to the adapter at once, and its
-//! queue drops the datagrams that exceed its own limit, if it has one.
+//! queue drops the datagrams that exceed its own limit, if it has one. Where the host's switch takes
+//! time, datagrams count against the limit until the switch has taken them into a ring.
 
 use std::{collections::VecDeque, net::IpAddr};
 
@@ -20,6 +21,8 @@ use crate::packet::{ColdFields, Datagram, Packet};
 pub struct Datagrams {
     /// The bytes of payload that the socket may hold. It drops datagrams beyond them.
     limit_bytes: u64,
+    /// Datagrams count against the limit until its host's switch has them.
+    until_switch: bool,
     waiting: VecDeque<Datagram>,
     /// Bytes of payload in `waiting` and in the adapter.
     held_bytes: u64,
@@ -37,6 +40,13 @@ impl Datagrams {
 
     /// Counts payload that has left the host, in bytes.
     pub(super) fn left(&mut self, payload: u16) {
+        if !self.until_switch {
+            self.gave(payload);
+        }
+    }
+
+    /// Payload does not count against the limit any longer, in bytes.
+    fn gave(&mut self, payload: u16) {
         self.held_bytes = self.held_bytes.saturating_sub(payload.into());
     }
 }
@@ -84,6 +94,7 @@ impl<F: PacketFabric> Net<F> {
         let id = self.end((tenant, port, peer_tenant, peer_port), owner);
         self.sockets.ends[id as usize].datagrams = Some(Box::new(Datagrams {
             limit_bytes,
+            until_switch: self.hosts[host.index()].forwards_in_time(),
             ..Datagrams::default()
         }));
         id
@@ -178,8 +189,8 @@ impl<F: PacketFabric> Net<F> {
         } = &mut self.sockets.ends[end as usize];
         let socket = datagrams.as_mut()?;
         let datagram = socket.waiting.pop_front()?;
-        if straight_to.is_some() {
-            socket.left(datagram.payload);
+        if straight_to.is_some() || socket.until_switch {
+            socket.gave(datagram.payload);
         }
         let packet = Packet::of_datagram(datagram, addressing, ip_bytes);
         let cold = ColdFields {

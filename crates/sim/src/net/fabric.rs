@@ -21,6 +21,9 @@ pub trait PacketFabric: Fabric<Frame = Packet> + Send {
     /// A pause frame from another part takes effect at a port at this time.
     fn hear(net: &mut Net<Self>, port: PortId, frame: PauseFrame, at_ps: u64);
 
+    /// The adapter of a host pauses these priorities of its link, and no others.
+    fn pause_link(_net: &mut Net<Self>, _host: HostId, _priorities: u8) {}
+
     /// Switches change their routes, which sources may have to know.
     fn reroute(_net: &mut Net<Self>, _routes: &Arc<Routes>) {}
 }
@@ -150,7 +153,7 @@ impl<F: PacketFabric> Net<F> {
     #[inline(always)]
     fn enter_host(&mut self, port: PortId, host: HostId, packet: Handle) {
         self.show(port, capture::Side::Arrived, packet);
-        self.receive(host, packet);
+        self.receive(port, host, packet);
     }
 }
 
@@ -204,7 +207,7 @@ impl<F: PacketFabric> Net<F> {
         for (exit, lane) in self.lanes(host) {
             let room_ps = self.fabric.room_ps(lane);
             if room_ps.is_some_and(|room_ps| room_ps <= self.clock.now_ps) {
-                self.hosts[host.index()].switch.set_ready(exit, true);
+                self.hosts[host.index()].note_room(exit);
             }
         }
     }

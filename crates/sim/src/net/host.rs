@@ -15,8 +15,8 @@ use sluicegate_fabric::{
 };
 use sluicegate_vswitch::{Handover, Side, Switch, Vnics, switch::Config};
 
-use super::{ADAPTER, ConnectionEnd, EPHEMERAL_PORT, EndId, Net, PacketFabric, source};
-use crate::failures::Troubles;
+use super::{ADAPTER, ConnectionEnd, EPHEMERAL_PORT, EndId, Forwarder, Net, PacketFabric, source};
+use crate::{failures::Troubles, packet::NO_END};
 
 /// The most bytes that headers take, with all options and the option of enforcement.
 const HEADERS_BYTES: u32 = 14 + 40 + 60 + 16;
@@ -24,8 +24,17 @@ const HEADERS_BYTES: u32 = 14 + 40 + 60 + 16;
 /// A packet that waits in a switch, and the end that has sent it.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
-    packet: Handle,
-    end: EndId,
+    pub(super) packet: Handle,
+    /// [`NO_END`] of a packet from the link.
+    pub(super) end: EndId,
+}
+
+impl Waiting {
+    /// A packet that has come over the link.
+    pub(super) fn of_link(packet: Handle) -> Self {
+        let end = NO_END;
+        Self { packet, end }
+    }
 }
 
 /// A server.
@@ -36,6 +45,8 @@ pub struct Host {
     pub local: PortId,
     /// The switch between its vNICs and its adapter, with enforcement.
     pub switch: Switch<Waiting, EndId>,
+    /// Its processor, if forwarding takes time.
+    pub(super) forwarder: Option<Box<Forwarder>>,
     below: Below,
     /// The source of the adapter is in the event queue.
     armed: bool,
@@ -88,6 +99,7 @@ impl Host {
             adapter,
             local,
             switch: Switch::new(number.0, config, vnics),
+            forwarder: None,
             below: Below::default(),
             armed: false,
             has_waiters: config.waits_for_adapter(),
@@ -103,6 +115,32 @@ impl Host {
     /// Some stacks of this host have small queues ([`sluicegate_tcp::Config::small_queues`]).
     pub fn with_small_queues(&mut self) {
         (self.has_waiters, self.counts_departures) = (true, true);
+    }
+
+    /// Packets pass through the switch by this processor. `lossy` are the priorities whose packets
+    /// full places drop.
+    #[must_use]
+    pub fn with_forwarder(mut self, forwarder: Forwarder, lossy: u8) -> Self {
+        self.switch = self.switch.with_priorities(forwarder.priorities(), lossy);
+        for side in forwarder.sides() {
+            self.switch.set_ready(side, false);
+        }
+        self.forwarder = Some(Box::new(forwarder));
+        (self.has_waiters, self.troubles.diverts) = (true, true);
+        self
+    }
+
+    /// Its switch has a processor.
+    pub(crate) fn forwards_in_time(&self) -> bool {
+        self.forwarder.is_some()
+    }
+
+    /// The adapter has room in the lane behind an exit, because time has passed.
+    #[inline]
+    pub(super) fn note_room(&mut self, exit: Side) {
+        if self.forwarder.is_none() {
+            self.switch.set_ready(exit, true);
+        }
     }
 
     /// The TCP or UDP port from which a tenant of this host opens the next connection.
@@ -141,10 +179,18 @@ impl<F: PacketFabric> Net<F> {
             priority,
             ..
         } = end;
-        let switch = &self.hosts[host.index()].switch;
-        let peer_vnic = || self.layout.vnic(addressing.peer_tenant);
-        let from = Side::Vnic(self.layout.vnic(addressing.tenant));
-        match switch.forward(addressing.peer_host.0, peer_vnic) {
+        let machine = &self.hosts[host.index()];
+        let side = |vnic| match &machine.forwarder {
+            Some(forwarder) => forwarder.vnic(vnic, *priority),
+            None => Side::Vnic(vnic),
+        };
+        let from = side(self.layout.vnic(addressing.tenant));
+        let number = |side| match side {
+            Side::Vnic(number) => number,
+            Side::Uplink | Side::Lane(_) => 0,
+        };
+        let peer_vnic = || number(side(self.layout.vnic(addressing.peer_tenant)));
+        match machine.switch.forward(addressing.peer_host.0, peer_vnic) {
             Side::Uplink => (from, self.exit(*priority)),
             to => (from, to),
         }
@@ -218,14 +264,20 @@ impl<F: PacketFabric> Net<F> {
         let (from, to) = self.sockets.ends[end as usize].sides;
         let bytes = self.fabric.ports().pool[packet].bytes();
         let waiting = Waiting { packet, end };
-        let switch = &mut self.hosts[host.index()].switch;
-        let handover = switch.append(from, to, waiting, bytes);
+        let machine = &mut self.hosts[host.index()];
+        let handover = match machine.forwarder {
+            None => machine.switch.append(from, to, waiting, bytes),
+            Some(_) => machine.switch.arrive(from, to, waiting, bytes),
+        };
         self.handed_over(host, to, waiting, handover);
     }
 
     fn handed_over(&mut self, host: HostId, to: Side, waiting: Waiting, handover: Handover) {
         match handover {
             Handover::Through => self.leave(host, to, waiting),
+            Handover::Taken if self.hosts[host.index()].forwarder.is_some() => {
+                self.forward_later(host, to);
+            }
             Handover::Taken => self.arm_adapter(host),
             Handover::Dropped(_) | Handover::Held => {
                 debug_assert_ne!(handover, Handover::Held, "who may be held back has asked");
@@ -238,6 +290,16 @@ impl<F: PacketFabric> Net<F> {
 
     /// A packet leaves the switch by an exit.
     fn leave(&mut self, host: HostId, to: Side, waiting: Waiting) {
+        self.pass_on(host, to, waiting);
+        match to.is_uplink() {
+            true => self.update_readiness(host, to),
+            false => self.update_all_readiness(host),
+        }
+    }
+
+    /// A packet of a tenant goes from the switch to the port behind an exit.
+    #[inline]
+    pub(super) fn pass_on(&mut self, host: HostId, to: Side, waiting: Waiting) {
         let Waiting { packet, end } = waiting;
         let port = self.hosts[host.index()].port(to);
         let payload = self.fabric.ports().pool[packet].payload();
@@ -251,10 +313,6 @@ impl<F: PacketFabric> Net<F> {
                 below.leaving.push_back((leaves_ps, end, payload));
             }
             Accepted::Leaves | Accepted::Away(_) | Accepted::Dropped => self.left(end, payload),
-        }
-        match to.is_uplink() {
-            true => self.update_readiness(host, to),
-            false => self.update_all_readiness(host),
         }
     }
 
@@ -325,7 +383,8 @@ impl<F: PacketFabric> Net<F> {
             (_, true) => first,
             (_, false) => Some(self.clock.now_ps),
         };
-        let room_ps = self.room_ps(host).filter(|_| machine.switch.waits());
+        let waits = machine.forwarder.is_none() && machine.switch.waits();
+        let room_ps = self.room_ps(host).filter(|_| waits);
         let at_ps = leaves_ps.into_iter().chain(room_ps).min();
         if let Some(at_ps) = at_ps {
             self.hosts[host.index()].armed = true;
@@ -347,9 +406,13 @@ impl<F: PacketFabric> Net<F> {
             return;
         }
         self.drain_departures(host);
-        self.update_all_readiness(host);
-        for exit in self.exits() {
-            self.send_queued_packets(host, exit);
+        if self.hosts[at].forwarder.is_some() {
+            self.drive_switch(host);
+        } else {
+            self.update_all_readiness(host);
+            for exit in self.exits() {
+                self.send_queued_packets(host, exit);
+            }
         }
         self.resume_waiting_senders(host);
     }
@@ -359,6 +422,9 @@ impl<F: PacketFabric> Net<F> {
         let machine = &self.hosts[host.index()];
         if machine.troubles.paused || !machine.has_waiters {
             return;
+        }
+        if machine.forwarder.is_some() {
+            return self.drive_switch(host);
         }
         self.update_readiness(host, side);
         self.send_queued_packets(host, side);
@@ -391,7 +457,7 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// One sender that was held back has its turn; false if no sender has.
-    fn resume_one_sender(&mut self, host: HostId) -> bool {
+    pub(super) fn resume_one_sender(&mut self, host: HostId) -> bool {
         let Some(end) = self.hosts[host.index()].switch.resume() else {
             return false;
         };

@@ -458,6 +458,14 @@ impl World {
         self.carry_out();
     }
 
+    /// A host has no room for these priorities.
+    pub fn pause_for_host(&mut self, host: u16, priorities: u8) {
+        let port = self.graph.adapter(id(host)).unwrap().opposite();
+        self.cee
+            .pause_for_host(&mut self.pool, port, priorities, self.now_ps);
+        self.carry_out();
+    }
+
     pub fn storm_priority(&mut self, host: u16, priority: u8) {
         self.storm(host, 1 << priority);
     }

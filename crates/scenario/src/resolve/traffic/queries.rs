@@ -25,8 +25,11 @@ const QUERIES_MAX: i64 = 2_000_000;
 
 const SIDES_ADVICE: &str = "`from` names aggregators, `to` (by default all others) the servers";
 
-/// The queries, and the servers of each: an aggregator asks all servers, a server those of its
-/// rack.
+/// Of the rack of some server, or of all.
+const WORKERS_ADVICE: &str = "name tenants on hosts of each rack, beside the servers";
+
+/// The queries, and the servers of each: an aggregator asks all servers, a server the workers of
+/// its rack, by default the other servers.
 pub fn read(
     table: &Table<'_>,
     directory: &Path,
@@ -37,11 +40,17 @@ pub fn read(
         table.refuse(key, "does not belong to queries");
     }
     let (aggregators, racks) = read_sides(table, network, tenants);
-    let pairs = pairs(&aggregators, &racks);
-    (read_kind(table, directory, racks), pairs)
+    let workers = read_workers(table, network, tenants, &racks);
+    let pairs = pairs(&aggregators, &racks, &workers);
+    (read_kind(table, directory, racks, workers), pairs)
 }
 
-fn read_kind(table: &Table<'_>, directory: &Path, racks: Vec<Vec<usize>>) -> Option<TrafficKind> {
+fn read_kind(
+    table: &Table<'_>,
+    directory: &Path,
+    racks: Vec<Vec<usize>>,
+    workers: Vec<Vec<usize>>,
+) -> Option<TrafficKind> {
     let bytes = read_bytes(table, None);
     let request_bytes = match table.get("request") {
         Some(item) => item.parse(parse_bytes),
@@ -63,6 +72,7 @@ fn read_kind(table: &Table<'_>, directory: &Path, racks: Vec<Vec<usize>>) -> Opt
         arrivals: arrivals::read(&said?, directory)?,
         connections: connections.unwrap_or(Connections::PerMessage),
         racks,
+        workers,
     })
 }
 
@@ -75,6 +85,7 @@ fn read_sides(
     if table.get("from").is_none() {
         table.require("from", SIDES_ADVICE);
         table.get("to");
+        table.get("workers");
         return (Vec::new(), Vec::new());
     }
     let aggregators = side(table, "from", network.senders, network, tenants);
@@ -93,15 +104,46 @@ fn read_sides(
     (aggregators, by_switch.into_values().collect())
 }
 
-fn pairs(aggregators: &[usize], racks: &[Vec<usize>]) -> Vec<(usize, usize)> {
+/// `workers`, by the racks of the servers.
+fn read_workers(
+    table: &Table<'_>,
+    network: &Network,
+    tenants: &[Tenant],
+    servers: &[Vec<usize>],
+) -> Vec<Vec<usize>> {
+    let Some(item) = table.get("workers") else {
+        return Vec::new();
+    };
+    let all = side(table, "workers", network.receivers, network, tenants);
+    if servers.iter().flatten().any(|server| all.contains(server)) {
+        item.complain("one of them is a server", WORKERS_ADVICE);
+    }
+    let racks = racks(network, tenants);
+    let of_rack = |rack: &Vec<usize>| {
+        let here = |worker: &&usize| racks[**worker] == racks[rack[0]];
+        all.iter().filter(here).copied().collect()
+    };
+    let workers: Vec<Vec<usize>> = servers.iter().map(of_rack).collect();
+    if workers.iter().any(Vec::is_empty) && !all.is_empty() {
+        item.complain("a rack of the servers has none", WORKERS_ADVICE);
+    }
+    workers
+}
+
+fn pairs(
+    aggregators: &[usize],
+    racks: &[Vec<usize>],
+    workers: &[Vec<usize>],
+) -> Vec<(usize, usize)> {
     let servers = racks.iter().flatten();
     let from_above = aggregators
         .iter()
         .flat_map(|from| servers.clone().map(move |to| (*from, *to)));
-    let within = racks.iter().flat_map(|rack| {
+    let within = racks.iter().enumerate().flat_map(|(at, rack)| {
+        let asked = workers.get(at).unwrap_or(rack);
         let pairs = rack
             .iter()
-            .flat_map(move |from| rack.iter().map(move |to| (*from, *to)));
+            .flat_map(move |from| asked.iter().map(move |to| (*from, *to)));
         pairs.filter(|(from, to)| from != to)
     });
     from_above.chain(within).collect()

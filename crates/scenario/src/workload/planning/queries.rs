@@ -20,6 +20,7 @@ impl Planner<'_> {
             queries,
             connections,
             racks,
+            workers,
             ..
         } = &traffic.kind
         else {
@@ -37,9 +38,10 @@ impl Planner<'_> {
         let variant = self.variant;
         let address =
             |tenant: &usize| SocketAddr::new(variant.tenants[*tenant].address, traffic.port);
-        for rack in racks {
+        for (at, rack) in racks.iter().enumerate() {
+            let asked = workers.get(at).unwrap_or(rack);
             for server in rack {
-                let others = rack.iter().filter(|other| *other != server);
+                let others = asked.iter().filter(|other| *other != server);
                 let role = Role::QueryServer {
                     flow: flows.get(server).copied().unwrap_or(0),
                     port: traffic.port,
@@ -49,6 +51,16 @@ impl Planner<'_> {
                 };
                 self.give(*server, role);
             }
+        }
+        for worker in workers.iter().flatten() {
+            let role = Role::QueryServer {
+                flow: 0,
+                port: traffic.port,
+                others: Vec::new(),
+                sizes,
+                connections,
+            };
+            self.give(*worker, role);
         }
         let servers: Vec<SocketAddr> = racks.iter().flatten().map(address).collect();
         for (aggregator, queries) in self.drawn_queries(*queries)? {

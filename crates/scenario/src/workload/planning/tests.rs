@@ -55,6 +55,7 @@ fn variant(tenants: usize, kind: TrafficKind, pairs: &[(usize, usize)]) -> Varia
         shared_memory: None,
         cee: None,
         vnic_queue_bytes: None,
+        host_switch: None,
         traffic: vec![traffic],
         enforcement: None,
         events: Vec::new(),

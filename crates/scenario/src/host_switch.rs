@@ -1,0 +1,43 @@
+//! The switches of hosts, as a scenario describes them.
+
+use std::time::Duration;
+
+use crate::experiment::{Node, Variant};
+
+/// A frame's header; it counts on links and in buffers.
+const ETHERNET_BYTES: u32 = 14;
+
+/// The switch of each host (`[network.host_switch]`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostSwitch {
+    /// Bit p: full queues of priority p hold back their senders instead of dropping packets.
+    pub lossless: u8,
+    /// Transmit ring of each vNIC, in bytes.
+    pub transmit_ring_bytes: u64,
+    /// Receive ring of each vNIC, in bytes.
+    pub receive_ring_bytes: u64,
+    /// Receive ring of the adapter, in bytes.
+    pub arrival_ring_bytes: u64,
+    /// Queue in front of the adapter, in bytes.
+    pub uplink_queue_bytes: u64,
+    /// Bits per second that it forwards, all ports together; `None` = it takes no time for bytes.
+    pub rate_bps: Option<u64>,
+    /// And its time for each frame.
+    pub frame_time: Duration,
+    /// Bits per second that each VM takes from its receive ring; `None` = as they come.
+    pub receive_rate_bps: Option<u64>,
+}
+
+/// Bytes that may arrive at a host's adapter after it has paused its link: what is on the wire and
+/// in the adapter, the frame that is being sent and the one that has made it pause.
+pub fn headroom_bytes(variant: &Variant, host: Node) -> u64 {
+    let Some(cee) = &variant.cee else { return 0 };
+    let links = variant.links.iter();
+    let mut own = links.filter(|link| link.a == host || link.b == host);
+    let Some(link) = own.next() else { return 0 };
+    let delay = link.delay.unwrap_or(variant.sim.link_delay) + variant.sim.receive_delay;
+    let delay_ps = delay.as_nanos() * 1_000 + u128::from(cee.adapter_delay_ps);
+    let bits = delay_ps * u128::from(link.rate_bps) / 1_000_000_000_000;
+    let frame_bytes = u64::from(variant.mtu_bytes + ETHERNET_BYTES);
+    (bits.div_ceil(8) as u64).saturating_add(2 * frame_bytes)
+}
