@@ -350,8 +350,8 @@ static inline void pass(struct sg_host *host, const struct wire *before,
 			sg_u32 direction, sg_u64 now_ns, sg_u32 room, struct passage *p)
 {
 	struct sg_frame frame = { malloc(before->len + room), before->len,
-				  before->len + room };
-	struct sg_frame fack = { malloc(256), 0, 256 };
+				  before->len + room, before->len, 0 };
+	struct sg_frame fack = { malloc(256), 0, 256, 0, 0 };
 	sg_u32 mode_before = host->flow_exists ? host->flow.mode : SG_MODE_WATCH;
 	struct sg_host was = *host;
 
