@@ -18,8 +18,8 @@
 //!   queries and messages on plain Ethernet.
 //! - **scale-N**: XGFT(3) of N servers like the permutation, 1 MB per flow: what a hop costs as
 //!   networks grow.
-//! - **permutation-8192**: XGFT(3; 32,16,16; 1,32,16), 8 MB per flow at 400 Gb/s; K, buffers and links
-//!   are those of the others. It takes minutes, and runs by its name only.
+//! - **permutation-8192**: XGFT(3; 32,16,16; 1,32,16), 8 MB per flow at 400 Gb/s; K, buffers and
+//!   delays are those of the others. It takes minutes, and runs by its name only.
 //!
 //! `make bench-sim CASES='incast permutation'` runs some only.
 

@@ -100,6 +100,7 @@ pub fn variant(congestion_control: &str, traffic: Vec<Traffic>) -> Variant {
         links: Vec::new(),
         routing: Default::default(),
         reroute_delay: None,
+        host_switch: None,
         shared_memory: None,
         cee: None,
         vnic_queue_bytes: None,

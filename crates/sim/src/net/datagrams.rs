@@ -3,8 +3,8 @@
 //! On a host whose senders may have to wait, datagrams wait in their socket. The socket drops the
 //! datagrams that exceed its limit. As with Linux's `SO_SNDBUF`, datagrams that the adapter has not
 //! sent yet count against the limit. On other hosts datagrams go to the adapter at once, and its
-//! queue drops the datagrams that exceed its own limit, if it has one. Where the host's switch takes
-//! time, datagrams count against the limit until the switch has taken them into a ring.
+//! queue drops the datagrams that exceed its own limit, if it has one. Where the switch of the host
+//! takes time, datagrams count against the limit until the switch has taken them into a ring.
 
 use std::{collections::VecDeque, net::IpAddr};
 
