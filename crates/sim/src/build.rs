@@ -136,7 +136,7 @@ pub fn is_divisible(variant: &Variant) -> bool {
 }
 
 /// Why a variant has one thread, for users who ask for more.
-pub const INDIVISIBLE: &str = "one thread: ideal pauses and those of hosts, failing links and defective adapters of \
+pub const INDIVISIBLE: &str = "one thread: ideal pauses and those of hosts with a lossless switch, failing links and defective adapters of \
     converged Ethernet act on their neighbours at once; pause = \"wire\" allows several";
 
 /// The partition, and the shortest delay from one part to another. If nothing lies between two

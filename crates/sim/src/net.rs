@@ -479,9 +479,11 @@ impl<F: PacketFabric> Net<F> {
     /// A packet arrives at a host that stands still, or whose switch takes time.
     #[inline(never)]
     fn divert(&mut self, port: PortId, host: HostId, handle: Handle) {
-        let troubles = &mut self.hosts[host.index()].troubles;
-        match troubles.paused {
-            true => troubles.keep(port, handle),
+        let machine = &mut self.hosts[host.index()];
+        // The ring of the adapter fills while the host stands still.
+        let has_ring = machine.forwards_in_time() && port != machine.local;
+        match machine.troubles.paused && !has_ring {
+            true => machine.troubles.keep(port, handle),
             false => self.arrive_at_switch(port, host, handle),
         }
     }

@@ -55,6 +55,10 @@ tenant.default = { congestion_control = "dctcp", ecn = true }
 [variant.enforced]
 network.marking = { kind = "threshold", k = "20KB" }
 enforcement = { hosts = "all", policy = { rule = [{ algorithm = "dctcp", mode = "enforce" }] } }
+[variant.lossy-hosts]
+network.host_switch = { rate = "500Mbit", uplink_queue = "20KB", receive_ring = "20KB" }
+[variant.lossless-hosts]
+network.host_switch = { rate = "500Mbit", uplink_queue = "20KB", receive_ring = "20KB", lossless = true }
 [variant.drill]
 network.routing = "drill"
 [variant.flowlet]
@@ -118,6 +122,8 @@ network.cee.memory = "2MB"
 [variant.random]
 network.routing = "random"
 network.cee.qcn = { set_point = "20KB" }
+[variant.lossy-hosts]
+network.host_switch = { rate = "5Gbit", uplink_queue = "20KB", receive_ring = "20KB" }
 [variant.r2c2]
 network.routing = "r2c2"
 network.cee.qcn = { set_point = "20KB" }

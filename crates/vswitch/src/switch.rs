@@ -310,9 +310,9 @@ impl<P, S: Connection> Switch<P, S> {
 
     /// What a full place does to a packet of this side.
     fn when_full(&self, point: Point, side: Side) -> WhenFull {
-        match self.lossy >> self.priority(side) & 1 {
-            0 => point.when_full,
-            _ => WhenFull::Drop,
+        match self.lossy != 0 && self.lossy >> self.priority(side) & 1 != 0 {
+            false => point.when_full,
+            true => WhenFull::Drop,
         }
     }
 

@@ -112,9 +112,11 @@ pub const CASES: &[&str] = &[
     "[traffic.p]\nkind = 'ping-pong'\nbytes = '64B'\ninterval = '1ms'\n",
     "[traffic.i]\nkind = 'incast'\nbytes = '64KB'\ninterval = '1ms'\ndeadline = '10ms'\n",
     "[traffic.m]\nkind = 'messages'\nbytes = '64KB'\ninterval = '10ms'\nclass = 'mice'\n",
+    "[traffic.q]\nkind = 'queries'\nfrom = 's1'\nto = 'r1'\nworkers = 'r2'\nrequest = '1KB'\nbytes = '2KB'\n\
+     queries = 5\narrivals = { kind = 'fixed', interval = '10ms' }\n",
     "[traffic.q]\nkind = 'queries'\nfrom = 's1'\nto = 'r*'\nrequest = '1KB'\nbytes = '<10B|2KB>'\nqueries = 5\n\
      connections = '<per-message|pool|one>'\narrivals = { kind = 'exponential', mean = '10ms' }\n",
-    "[traffic.q]\nkind = 'queries'\nfrom = 's1'\nto = 'r1'\nworkers = 'r2'\nrequest = '10B'\nbytes = '2KB'\n\
+    "[traffic.q]\nkind = 'queries'\nfrom = 's1'\nto = 'r1'\nrequest = '10B'\nbytes = '2KB'\n\
      arrivals = <'times.csv'|{ kind = 'fixed', interval = '10ms' }|{ kind = 'lognormal', median = '5ms', sigma = 1.5 }>\n",
     "[traffic.s]\nkind = 'shuffle'\nbytes = '1MB'\nparallel = 2\nclass = 'all'\n",
     "[traffic.t]\nkind = 'trace'\nsizes = 'websearch'\nload = '1Mbit'\nmax_bytes = '1MB'\n\

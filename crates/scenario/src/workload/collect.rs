@@ -143,9 +143,13 @@ fn datagrams(reports: &[Report], flow: &Flow) -> Option<Datagrams> {
         received, latest, ..
     } = received.cloned().unwrap_or_default();
     // As RFC 3550 (A.3) counts; what is behind the latest may be on its way, unless nothing ever
-    // arrived.
+    // arrived, not even what was sent before.
     let before = sent.before;
-    let upto = latest.unwrap_or((before.0 + sent.sent.0, before.1 + sent.sent.1));
+    let arrived = receiver(reports, flow).is_some_and(|receiver| receiver.total_bytes > 0);
+    let upto = latest.unwrap_or(match arrived {
+        true => before,
+        false => (before.0 + sent.sent.0, before.1 + sent.sent.1),
+    });
     let expected = (upto.0 - before.0, upto.1 - before.1);
     Some(Datagrams {
         sent: sent.sent.0,

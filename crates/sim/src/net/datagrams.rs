@@ -122,7 +122,12 @@ impl<F: PacketFabric> Net<F> {
     /// An application sends `bytes` in datagrams of at most `payload` bytes. Returns the datagrams
     /// and bytes that the socket dropped.
     pub fn send_datagrams(&mut self, end: EndId, mut bytes: u64, payload: u16) -> (u64, u64) {
-        let host = self.sockets.ends[end as usize].host;
+        let state = &self.sockets.ends[end as usize];
+        let host = state.host;
+        // Each datagram leaves the socket before the next where no sender waits for the adapter,
+        // and where the host's switch has a ring for it.
+        let leaves_at_once =
+            state.straight_to.is_some() || self.hosts[host.index()].forwards_in_time();
         self.drain_departures(host);
         let (mut dropped, mut dropped_bytes) = (0, 0);
         while bytes > 0 {
@@ -132,8 +137,7 @@ impl<F: PacketFabric> Net<F> {
                 dropped += 1;
                 dropped_bytes += u64::from(next);
             }
-            // On a host without waiting senders each datagram leaves the socket before the next.
-            if self.sockets.ends[end as usize].straight_to.is_some() {
+            if leaves_at_once {
                 self.serve_end(end);
             }
         }

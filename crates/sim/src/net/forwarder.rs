@@ -215,7 +215,10 @@ impl<F: PacketFabric> Net<F> {
             return;
         };
         forwarder.again = true;
-        if machine.troubles.paused || std::mem::replace(&mut forwarder.driving, true) {
+        if machine.troubles.paused {
+            return self.pause_link_if_full(host);
+        }
+        if std::mem::replace(&mut forwarder.driving, true) {
             return;
         }
         while self.is_wanted_again(host) {
@@ -225,6 +228,7 @@ impl<F: PacketFabric> Net<F> {
             forwarder.driving = false;
         }
         self.pause_link_if_full(host);
+        self.arm_adapter(host);
     }
 
     fn is_wanted_again(&mut self, host: HostId) -> bool {

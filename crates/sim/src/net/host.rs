@@ -312,7 +312,21 @@ impl<F: PacketFabric> Net<F> {
                 let below = &mut self.hosts[host.index()].below;
                 below.leaving.push_back((leaves_ps, end, payload));
             }
-            Accepted::Leaves | Accepted::Away(_) | Accepted::Dropped => self.left(end, payload),
+            Accepted::Leaves | Accepted::Away(_) | Accepted::Dropped => {
+                self.left(end, payload);
+                if payload > 0 && self.hosts[host.index()].forwards_in_time() {
+                    self.unhold(host, end);
+                }
+            }
+        }
+    }
+
+    /// A stack that waited until its data have left the host goes on.
+    fn unhold(&mut self, host: HostId, end: EndId) {
+        if std::mem::take(&mut self.sockets.ends[end as usize].throttled) {
+            let below = &mut self.hosts[host.index()].below;
+            below.throttled -= 1;
+            below.released.push_back(end);
         }
     }
 
@@ -367,7 +381,7 @@ impl<F: PacketFabric> Net<F> {
     /// Sets the event of the adapter for its next departure, or for the time at which it has room,
     /// if a sender waits for it and no effect will report it.
     #[inline]
-    fn arm_adapter(&mut self, host: HostId) {
+    pub(super) fn arm_adapter(&mut self, host: HostId) {
         if !self.hosts[host.index()].armed {
             self.arm_adapter_now(host);
         }
