@@ -2,12 +2,14 @@
 
 use std::{
     collections::HashMap,
+    fs::File,
     os::unix::net::{UnixListener, UnixStream},
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
@@ -24,9 +26,21 @@ use crate::{
     ledger::Ledger,
     port::Port,
     tap::Tap,
-    vhost::{Offer, device::Device, link::Link, session::Session},
+    vhost::{
+        Offer,
+        device::Device,
+        link::{Connection, Link, STOPS_WITHIN},
+        session::Session,
+    },
     worker::{Handle, Running, Worker},
 };
+
+/// All connections of a predecessor have heard again what was said on them within this time, or
+/// their guests' frames wait.
+const BEGIN_WITHIN: Duration = Duration::from_secs(2);
+
+/// Why a descriptor was not copied.
+const DESCRIPTORS: &str = "a descriptor was not copied: raise `ulimit -n`";
 
 /// What a new configuration changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -107,9 +121,8 @@ impl Service {
             let old = at.map(|at| estate.bays.swap_remove(at));
             links.extend(state.add(&running.handle, port, old)?);
         }
-        for link in &links {
-            link.wait_until_begun();
-        }
+        let until = Instant::now() + BEGIN_WITHIN;
+        links.iter().for_each(|link| link.wait_until_begun(until));
         handover::ready(&stream)?;
         let copies = std::mem::take(&mut estate.copies);
         let begin = move |worker: &mut Worker| {
@@ -132,44 +145,52 @@ impl Service {
     /// The other process failed; this one goes on.
     pub fn hand_over(&self, stream: &UnixStream, control: &UnixListener) -> anyhow::Result<()> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nothing has stopped yet if these fail.
+        let control = control.try_clone().context(DESCRIPTORS)?;
+        let ledger = state.ledger.file().try_clone().context(DESCRIPTORS)?;
         let links = self.handle().call(|worker| {
             let sessions = worker.sessions.iter();
             let links = sessions.map(|(&port, session)| (port, Arc::clone(session.link())));
             links.collect::<Vec<_>>()
         });
         let links = links.map_err(failed)?;
-        let mut connections: HashMap<u16, _> = links
-            .iter()
-            .filter_map(|(port, link)| Some((*port, link.stop()?)))
-            .collect();
-        let control = control.try_clone()?;
-        let file = state.ledger.file().try_clone()?;
+        let done = stop(&links)
+            .and_then(|connections| self.estate(control, ledger, connections))
+            .and_then(|estate| estate.send(stream))
+            .and_then(|()| handover::let_go(stream));
+        if done.is_ok() {
+            self.is_replaced.store(true, Ordering::Release);
+            return Ok(());
+        }
+        let go_on = |worker: &mut Worker| (worker.rests, worker.hands_over) = (false, false);
+        // If the worker has ended, the sessions hear that.
+        let _ = self.handle().call(go_on);
+        links.iter().for_each(|(_, link)| link.go_on());
+        done
+    }
+
+    /// Everything that goes over. From now on the worker rests.
+    fn estate(
+        &self,
+        control: UnixListener,
+        ledger: File,
+        mut connections: HashMap<u16, Connection>,
+    ) -> anyhow::Result<Estate> {
         let estate = self.handle().call(move |worker| {
-            worker.rests = true;
+            (worker.rests, worker.hands_over) = (true, true);
             worker.engine.settle();
             let stopped_ns = handover::clock_ns();
             let copies = worker.engine.copies();
             let bays = worker.bays(|port| connections.remove(&port));
             bays.map(|bays| Estate {
                 control,
-                ledger: file,
+                ledger,
                 bays,
                 copies,
                 stopped_ns,
             })
         });
-        let done = estate
-            .map_err(failed)
-            .and_then(|estate| estate?.send(stream))
-            .and_then(|()| handover::let_go(stream));
-        if let Err(error) = done {
-            let go_on = |worker: &mut Worker| worker.rests = false;
-            self.handle().call(go_on).map_err(failed)?;
-            links.iter().for_each(|(_, link)| link.go_on());
-            return Err(error);
-        }
-        self.is_replaced.store(true, Ordering::Release);
-        Ok(())
+        estate.map_err(failed)?.context(DESCRIPTORS)
     }
 
     /// Whether another process has taken over. This one must end, and leave everything as it is.
@@ -242,6 +263,23 @@ impl Service {
     pub fn end(&self) {
         self.running.end();
     }
+}
+
+/// Stops sessions, all at once; the connections that can be handed over, by port.
+fn stop(links: &[(u16, Arc<Link>)]) -> anyhow::Result<HashMap<u16, Connection>> {
+    links.iter().for_each(|(_, link)| link.stop());
+    let until = Instant::now() + STOPS_WITHIN;
+    let mut connections = HashMap::new();
+    for (port, link) in links {
+        match link.connection(until) {
+            Ok(connection) => connections.extend(connection.map(|it| (*port, it))),
+            Err(error) if error.raw_os_error().is_some() => {
+                return Err(error).context(DESCRIPTORS);
+            }
+            Err(error) => tracing::warn!(port, %error, "a connection is not handed over"),
+        }
+    }
+    Ok(connections)
 }
 
 /// Enforcement by a policy, at no port yet.

@@ -50,6 +50,9 @@ const POLLS_PER_LOOK: u32 = 16;
 /// Between two looks for orders of a worker that rests.
 const REST: Duration = Duration::from_micros(50);
 
+/// Between two attempts of a session to change something.
+const LATER: Duration = Duration::from_millis(1);
+
 /// In the data of an event: an order, and not a port.
 const ORDER: u64 = u64::MAX;
 
@@ -104,16 +107,27 @@ impl Handle {
         result.recv().map_err(|_| ENDED.to_owned())
     }
 
-    /// Applies what the session of a port says.
+    /// Applies what the session of a port says. While everything is handed over nothing changes:
+    /// this waits until the switch goes on, or its process ends.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn change(&self, port: u16, change: Change) -> Result<u16, String> {
-        self.call(move |worker| {
-            let answer = worker.engine.apply(port, change);
-            worker.watch();
-            answer
-        })?
+    pub fn change(&self, port: u16, mut change: Change) -> Result<u16, String> {
+        loop {
+            let answer = self.call(move |worker| {
+                if worker.hands_over {
+                    return Err(change);
+                }
+                let answer = worker.engine.apply(port, change);
+                worker.watch();
+                Ok(answer)
+            })?;
+            match answer {
+                Ok(answer) => return answer,
+                Err(later) => change = later,
+            }
+            thread::sleep(LATER);
+        }
     }
 }
 
@@ -164,6 +178,8 @@ pub struct Worker {
     pub effort: Effort,
     /// It obeys orders and touches no ring.
     pub rests: bool,
+    /// It rests because a successor gets everything.
+    pub hands_over: bool,
     pace: Pace,
     orders: Arc<Orders>,
     epoll: OwnedFd,
@@ -191,6 +207,7 @@ impl Worker {
             sessions: HashMap::new(),
             effort: Effort::default(),
             rests: true,
+            hands_over: false,
             pace,
             orders,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).context("no epoll")?,
