@@ -138,19 +138,18 @@ fn serve(args: &Run) -> Result<(), Failure> {
     if let Some(listener) = listener {
         listener.serve(meter(Arc::clone(&service)))?;
     }
-    while !interrupt::requested() {
-        if service.is_replaced() {
-            tracing::info!("another process has taken over");
-            return Ok(());
-        }
+    while !interrupt::requested() && !service.is_replaced() {
         if service.has_ended() {
             return Err(anyhow::anyhow!("the switch's thread has ended by itself").into());
         }
         thread::sleep(Duration::from_millis(100));
     }
-    service.end();
-    // The socket may be another's by now only if it was removed by hand.
-    let _ = std::fs::remove_file(&socket);
+    if service.end() {
+        // The socket may be another's by now only if it was removed by hand.
+        let _ = std::fs::remove_file(&socket);
+    } else {
+        tracing::info!("another process has taken over");
+    }
     Ok(())
 }
 

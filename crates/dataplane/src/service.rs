@@ -259,9 +259,16 @@ impl Service {
         self.running.has_ended()
     }
 
-    /// Ends the switch. Frames that wait stay in the rings of their senders for a successor.
-    pub fn end(&self) {
+    /// Ends the switch. Frames that wait stay in the rings of their senders for a successor. False:
+    /// another process has taken over, and everything is left to it.
+    pub fn end(&self) -> bool {
+        // An upgrade that has begun comes to its end first.
+        let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_replaced() {
+            return false;
+        }
         self.running.end();
+        true
     }
 }
 
