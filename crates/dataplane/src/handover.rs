@@ -10,7 +10,7 @@
 
 use std::{
     fs::File,
-    io::{IoSlice, IoSliceMut, Read, Write},
+    io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
     mem::MaybeUninit,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -48,6 +48,9 @@ const BATCH: usize = 32;
 const HEAD_MAX: u64 = 1 << 28;
 const FRAMES_MAX: u64 = 1 << 33;
 const DESCRIPTORS_MAX: usize = 1 << 16;
+
+/// How a switch begins its answer that does not know the question.
+const REFUSAL: [u8; 8] = *b"{\"error\"";
 
 const READY: u8 = b'r';
 const GO: u8 = b'g';
@@ -213,13 +216,17 @@ impl Estate {
     pub fn receive(from: &UnixStream) -> anyhow::Result<Self> {
         from.set_read_timeout(Some(PATIENCE))?;
         let mut stream = from;
-        let mut number = || {
+        let mut word = || {
             let mut bytes = [0; 8];
             let read = stream.read_exact(&mut bytes);
-            read.map(|()| u64::from_le_bytes(bytes))
+            read.map(|()| bytes)
                 .context("the switch that runs does not hand over; its log says why")
         };
-        let (head, frames) = (number()?, number()?);
+        let head = word()?;
+        if head == REFUSAL {
+            bail!("the switch that runs cannot hand over; restart it instead");
+        }
+        let (head, frames) = (u64::from_le_bytes(head), u64::from_le_bytes(word()?));
         ensure!(head <= HEAD_MAX && frames <= FRAMES_MAX, "it is too long");
         let mut text = vec![0; head as usize];
         stream.read_exact(&mut text)?;
@@ -296,19 +303,28 @@ fn receive_descriptors(from: &UnixStream, count: usize) -> anyhow::Result<Vec<Op
     Ok(descriptors)
 }
 
-/// The new process has everything: the old one is to end. Returns when it does.
+/// The new process has everything: the old one is to end. Returns when it does, or has died and
+/// left everything.
 ///
 /// # Errors
 /// The old process goes on instead.
 pub fn ready(stream: &UnixStream) -> anyhow::Result<()> {
+    const SILENT: &str = "the switch that runs says nothing";
     let (mut stream, mut byte) = (stream, [0]);
-    stream.write_all(&[READY])?;
+    let has_died = |error: &io::Error| {
+        matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
+    };
+    match stream.write_all(&[READY]) {
+        Err(error) if !has_died(&error) => return Err(error).context(SILENT),
+        // It may have said before that it goes on.
+        _ => {}
+    }
     match stream.read(&mut byte) {
         Ok(1) if byte == [GO] => Ok(()),
-        // It has died, and left everything.
         Ok(0) => Ok(()),
         Ok(_) => bail!("the switch that runs goes on"),
-        Err(error) => Err(error).context("the switch that runs says nothing"),
+        Err(error) if has_died(&error) => Ok(()),
+        Err(error) => Err(error).context(SILENT),
     }
 }
 
@@ -326,4 +342,54 @@ pub fn let_go(stream: &UnixStream) -> anyhow::Result<()> {
     // If it is only slow, it hears that it is too late.
     let _ = stream.write_all(b"n");
     bail!("the new switch did not become ready")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (UnixStream, UnixStream) {
+        UnixStream::pair().expect("a pair")
+    }
+
+    #[test]
+    fn a_successor_goes_on_unless_its_predecessor_does() {
+        let (new, old) = pair();
+        (&old).write_all(&[GO]).expect("sent");
+        ready(&new).expect("it ends");
+        let (new, old) = pair();
+        drop(old);
+        ready(&new).expect("it had died");
+        // It dies with something unread: that resets the connection.
+        let (new, old) = pair();
+        (&new).write_all(b"x").expect("sent");
+        drop(old);
+        ready(&new).expect("it had died");
+        let (new, old) = pair();
+        (&new).write_all(b"x").expect("sent");
+        let dies = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(old);
+        });
+        ready(&new).expect("it has died");
+        dies.join().expect("it ended");
+        // It was too late, whether the connection is still open or not.
+        for stays in [true, false] {
+            let (new, old) = pair();
+            (&old).write_all(b"n").expect("sent");
+            let old = stays.then_some(old);
+            let error = ready(&new).expect_err("the other goes on");
+            assert_eq!(error.to_string(), "the switch that runs goes on");
+            drop(old);
+        }
+    }
+
+    #[test]
+    fn a_switch_that_does_not_know_the_question_is_said_to() {
+        let (new, old) = pair();
+        let answer = b"{\"error\":\"no question that is known: unknown variant\"}\n";
+        (&old).write_all(answer).expect("sent");
+        let error = Estate::receive(&new).expect_err("it is no estate");
+        assert!(error.to_string().contains("cannot hand over; restart it"));
+    }
 }
