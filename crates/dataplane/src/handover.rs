@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// The form of what goes over; another one is refused, and the old process goes on.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
 
 /// The longest wait for the other side.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -79,6 +79,8 @@ pub struct Copy {
 pub struct Bay {
     /// Its name.
     pub name: String,
+    /// What is behind it, in words: of another port of this name only the counters are used.
+    pub kind: String,
     /// Its counters.
     pub counters: Counters,
     /// Why it was closed.
@@ -119,6 +121,7 @@ struct Head {
 #[derive(Debug, Serialize, Deserialize)]
 struct BayHead {
     name: String,
+    kind: String,
     counters: Counters,
     closed: Option<String>,
     listener: Option<usize>,
@@ -161,6 +164,7 @@ impl Estate {
         numbers.add(&self.ledger);
         let bays = self.bays.iter().map(|bay| BayHead {
             name: bay.name.clone(),
+            kind: bay.kind.clone(),
             counters: bay.counters,
             closed: bay.closed.clone(),
             listener: bay.listener.as_ref().map(|fd| numbers.add(fd)),
@@ -263,6 +267,7 @@ impl Estate {
             });
             anyhow::Ok(Bay {
                 name: bay.name,
+                kind: bay.kind,
                 counters: bay.counters,
                 closed: bay.closed,
                 listener: bay.listener.map(&mut take).transpose()?.map(Into::into),

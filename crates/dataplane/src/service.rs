@@ -30,7 +30,7 @@ use crate::{
         Offer,
         device::Device,
         link::{Connection, Link, STOPS_WITHIN},
-        session::Session,
+        session::{Mode, Session},
     },
     worker::{Handle, Running, Worker},
 };
@@ -155,7 +155,7 @@ impl Service {
         });
         let links = links.map_err(failed)?;
         let done = stop(&links)
-            .and_then(|connections| self.estate(control, ledger, connections))
+            .and_then(|connections| self.estate(&state, control, ledger, connections))
             .and_then(|estate| estate.send(stream))
             .and_then(|()| handover::let_go(stream));
         if done.is_ok() {
@@ -172,16 +172,20 @@ impl Service {
     /// Everything that goes over. From now on the worker rests.
     fn estate(
         &self,
+        state: &State,
         control: UnixListener,
         ledger: File,
         mut connections: HashMap<u16, Connection>,
     ) -> anyhow::Result<Estate> {
+        let ports = state.config.ports.iter();
+        let kinds = ports.map(|port| (port.name.clone(), in_words(&port.kind)));
+        let kinds = kinds.collect();
         let estate = self.handle().call(move |worker| {
             (worker.rests, worker.hands_over) = (true, true);
             worker.engine.settle();
             let stopped_ns = handover::clock_ns();
             let copies = worker.engine.copies();
-            let bays = worker.bays(|port| connections.remove(&port));
+            let bays = worker.bays(kinds, |port| connections.remove(&port));
             bays.map(|bays| Estate {
                 control,
                 ledger,
@@ -336,13 +340,15 @@ impl State {
         old: Option<handover::Bay>,
     ) -> anyhow::Result<Option<Arc<Link>>> {
         let (counters, closed, tap, listener, begin) = match old {
-            Some(old) => (
+            Some(old) if old.kind == in_words(&config.kind) => (
                 old.counters,
                 old.closed,
                 old.tap,
                 old.listener,
                 old.connection,
             ),
+            // It may listen where the other one did.
+            Some(old) => (old.counters, None, None, old.listener, None),
             None => Default::default(),
         };
         let number = self.choose_number(&config.name)?;
@@ -383,7 +389,8 @@ impl State {
             },
         };
         let begins = begin.is_some();
-        let started = match listener.filter(|listener| is_at(listener, path)) {
+        let listens = |listener: &UnixListener| *mode == Mode::Server && is_at(listener, path);
+        let started = match listener.filter(listens) {
             None if !begins => Session::start(path, *mode, offer, number, handle.clone()),
             listener => Session::go_on(path, listener, begin, offer, number, handle.clone()),
         };
@@ -487,6 +494,20 @@ impl State {
     fn number(&self, name: &str) -> anyhow::Result<u16> {
         let number = self.numbers.get(name).copied();
         number.with_context(|| format!("there is no port '{name}'"))
+    }
+}
+
+/// What is behind a port, in words that the next version writes alike.
+fn in_words(kind: &Kind) -> String {
+    match kind {
+        Kind::VhostUser(path, mode, pairs) => {
+            let verb = match mode {
+                Mode::Server => "listens",
+                Mode::Client => "connects",
+            };
+            format!("{pairs} queue pairs, {verb} at {}", path.display())
+        }
+        Kind::Tap(name) => format!("interface {name}"),
     }
 }
 

@@ -326,9 +326,11 @@ impl Worker {
         }
     }
 
-    /// Its ports for a successor, with the connections of their frontends.
+    /// Its ports for a successor, with what is behind each by its name, and the connections of
+    /// their frontends.
     pub fn bays(
         &self,
+        mut kinds: HashMap<String, String>,
         mut connection: impl FnMut(u16) -> Option<Connection>,
     ) -> anyhow::Result<Vec<handover::Bay>> {
         let bays = self.engine.bays().map(|(number, bay)| {
@@ -339,6 +341,7 @@ impl Worker {
             };
             Ok(handover::Bay {
                 name: bay.name.clone(),
+                kind: kinds.remove(&bay.name).unwrap_or_default(),
                 counters: bay.counters,
                 closed: bay.closed.clone(),
                 listener: listener.map(UnixListener::try_clone).transpose()?,
