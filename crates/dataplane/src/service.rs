@@ -2,8 +2,14 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
-    os::unix::net::{UnixListener, UnixStream},
+    fs::{self, File, Metadata},
+    os::{
+        fd::AsRawFd,
+        unix::{
+            fs::MetadataExt,
+            net::{UnixListener, UnixStream},
+        },
+    },
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
@@ -12,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
 use sluicegate_core::abi::HashKey;
@@ -113,6 +119,7 @@ impl Service {
     pub fn take_over(config: Config) -> anyhow::Result<(Self, UnixListener, u64)> {
         let stream = control::ask_for_everything(&config.socket)?;
         let mut estate = Estate::receive(&stream)?;
+        is_state(&estate.ledger, &config.state)?;
         let (running, mut state) = State::begin(&config, Ledger::over(estate.ledger)?)?;
         let mut links = Vec::new();
         for port in &config.ports {
@@ -320,6 +327,9 @@ impl State {
         engine.govern = govern(config.governing.as_ref())?;
         engine.keep(Arc::clone(&ledger));
         let running = Worker::start(engine, config.pace)?;
+        let watched = Arc::clone(&ledger);
+        let watch = |worker: &mut Worker| worker.ledger = Some(watched);
+        running.handle.call(watch).map_err(failed)?;
         let state = Self {
             ledger,
             config: Config {
@@ -494,6 +504,22 @@ impl State {
     fn number(&self, name: &str) -> anyhow::Result<u16> {
         let number = self.numbers.get(name).copied();
         number.with_context(|| format!("there is no port '{name}'"))
+    }
+}
+
+/// Whether the state in use is the one at a path.
+fn is_state(file: &File, path: &Path) -> anyhow::Result<()> {
+    let id = |about: Metadata| (about.dev(), about.ino());
+    let used = id(file.metadata()?);
+    if path.symlink_metadata().is_ok_and(|at| id(at) == used) {
+        return Ok(());
+    }
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let used = fs::read_link(link)?;
+    let used = used.display();
+    match file.metadata()?.nlink() {
+        0 => bail!("the state of the switch that runs was removed; restart it instead"),
+        _ => bail!("`state` must be {used}, which the switch that runs has"),
     }
 }
 

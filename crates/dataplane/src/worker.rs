@@ -28,6 +28,7 @@ use rustix::{
 use crate::{
     engine::Engine,
     handover,
+    ledger::Ledger,
     port::Port,
     vhost::{Change, link::Connection, session::Session},
 };
@@ -176,6 +177,8 @@ pub struct Worker {
     pub sessions: HashMap<u16, Session>,
     /// What it has done with its time.
     pub effort: Effort,
+    /// The ledger of the switch, until it is broken.
+    pub ledger: Option<Arc<Ledger>>,
     /// It obeys orders and touches no ring.
     pub rests: bool,
     /// It rests because a successor gets everything.
@@ -206,6 +209,7 @@ impl Worker {
             engine,
             sessions: HashMap::new(),
             effort: Effort::default(),
+            ledger: None,
             rests: true,
             hands_over: false,
             pace,
@@ -260,6 +264,7 @@ impl Worker {
                 self.kept_ns = now_ns;
                 self.engine.housekeep();
                 self.end_sessions();
+                self.look_at_ledger();
             }
             if now_ns.saturating_sub(self.worked_ns) > self.pace.spin_ns {
                 self.sleep();
@@ -281,6 +286,15 @@ impl Worker {
             order(self);
         }
         self.orders.waiting.store(true, Ordering::Release);
+    }
+
+    /// Says once that the ledger is of no use any more.
+    fn look_at_ledger(&mut self) {
+        if self.ledger.take_if(|ledger| ledger.is_broken()).is_some() {
+            tracing::error!(
+                "the file of `state` was cut, or its file system is full: guests lose frames when                  the switch ends; restart it with another `state`"
+            );
+        }
     }
 
     /// A port that was closed for what its guest did ends its connection.
