@@ -117,7 +117,11 @@ fn serve(args: &Run) -> Result<(), Failure> {
     let config = Config::read(&file)?;
     daemon::log_warnings(&config.warnings);
     let socket = config.socket.clone();
-    let listener = args.metrics.map(Listener::bind).transpose()?;
+    // The one that this one replaces may have the address for now.
+    let listener = match args.metrics.filter(|_| !args.take_over) {
+        Some(address) => Some(Listener::bind(address)?),
+        None => None,
+    };
     interrupt::install()?;
     let service = if args.take_over {
         let (service, listener, outage_ns) = Service::take_over(config)?;
@@ -135,7 +139,8 @@ fn serve(args: &Run) -> Result<(), Failure> {
         tracing::info!(socket = %socket.display(), "the switch runs");
         service
     };
-    if let Some(listener) = listener {
+    let later = args.metrics.filter(|_| args.take_over);
+    if let Some(listener) = listener.or_else(|| later.and_then(bind_when_free)) {
         listener.serve(meter(Arc::clone(&service)))?;
     }
     while !interrupt::requested() && !service.is_replaced() {
@@ -151,6 +156,24 @@ fn serve(args: &Run) -> Result<(), Failure> {
         tracing::info!("another process has taken over");
     }
     Ok(())
+}
+
+/// Listens for scrapes as soon as the process that was replaced has gone. Without metrics the
+/// switch runs all the same.
+fn bind_when_free(address: SocketAddr) -> Option<Listener> {
+    for _ in 0..50 {
+        if let Ok(listener) = Listener::bind(address) {
+            return Some(listener);
+        }
+        if interrupt::requested() {
+            return None;
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    let bound = Listener::bind(address);
+    bound
+        .inspect_err(|error| tracing::warn!("no metrics: {error:#}"))
+        .ok()
 }
 
 fn meter(service: Arc<Service>) -> Meter {

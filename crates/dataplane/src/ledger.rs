@@ -46,7 +46,7 @@ const PAGE: usize = 512;
 const EPOCH: usize = 3;
 const NAMES: usize = PAGE;
 const ADDRESSES: usize = NAMES + 2 * PORTS_MAX;
-/// Each half has so many addresses, of two words.
+/// Each half has room for so many addresses, of two words; twice as many as are kept at least.
 const ADDRESSES_MAX: usize = 1 << 17;
 const PORTS: usize = ADDRESSES + PAGE + 2 * 2 * ADDRESSES_MAX;
 const PORT: usize = PAGE + 2 * PAIRS_MAX * CHAINS;
@@ -270,7 +270,7 @@ impl Ledger {
         true
     }
 
-    /// Replaces all addresses by these, or by as many as there is room for.
+    /// Replaces all addresses by the first 65536 of these.
     pub fn rewrite(&self, addresses: impl Iterator<Item = (u64, u16)>) {
         let other = (self.cells.load(ADDRESSES) >> 32 & 1) ^ 1;
         let half = ADDRESSES + PAGE + other as usize * 2 * ADDRESSES_MAX;
