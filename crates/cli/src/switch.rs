@@ -140,7 +140,7 @@ fn serve(args: &Run) -> Result<(), Failure> {
         service
     };
     let later = args.metrics.filter(|_| args.take_over);
-    if let Some(listener) = listener.or_else(|| later.and_then(bind_when_free)) {
+    if let Some(listener) = listener.or_else(|| bind_when_free(later?, &service)) {
         listener.serve(meter(Arc::clone(&service)))?;
     }
     while !interrupt::requested() && !service.is_replaced() {
@@ -160,12 +160,12 @@ fn serve(args: &Run) -> Result<(), Failure> {
 
 /// Listens for scrapes as soon as the process that was replaced has gone. Without metrics the
 /// switch runs all the same.
-fn bind_when_free(address: SocketAddr) -> Option<Listener> {
+fn bind_when_free(address: SocketAddr, service: &Service) -> Option<Listener> {
     for _ in 0..50 {
         if let Ok(listener) = Listener::bind(address) {
             return Some(listener);
         }
-        if interrupt::requested() {
+        if interrupt::requested() || service.is_replaced() {
             return None;
         }
         thread::sleep(Duration::from_millis(100));

@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{Read, Write},
     net::TcpStream,
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     thread,
@@ -69,6 +70,18 @@ impl Switch {
             .output()
             .expect("the command runs");
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+}
+
+impl Switch {
+    /// Another process takes over, and the first one ends.
+    fn replace(&mut self, arguments: &[&str]) {
+        let next = run(arguments, &self.directory.join("switch.toml"));
+        let mut old = std::mem::replace(&mut self.child, next);
+        within_20_s("the old one ends", || {
+            let status = old.try_wait().expect("a status");
+            status.is_some_and(|status| status.success())
+        });
     }
 }
 
@@ -181,7 +194,9 @@ fn a_successor_has_the_metrics_and_the_control_socket_and_other_ports_anew() {
     let arguments = ["--take-over", "--metrics", METRICS_OF_NEXT];
 
     // Another state is refused, and the running switch goes on.
-    let other = text.replace("policy = ", "state = \"/tmp/sg-other\"\npolicy = ");
+    let state = switch.directory.join("other.state");
+    let other = format!("state = \"{}\"\npolicy = ", state.display());
+    let other = text.replace("policy = ", &other);
     let elsewhere = switch.directory.join("elsewhere.toml");
     fs::write(&elsewhere, other).expect("a file");
     let refused = run(&arguments, &elsewhere).wait_with_output();
@@ -191,7 +206,7 @@ fn a_successor_has_the_metrics_and_the_control_socket_and_other_ports_anew() {
         !refused.status.success() && error.contains("must be"),
         "{error}"
     );
-    assert!(!Path::new("/tmp/sg-other").exists());
+    assert!(!state.exists());
     switch.says(&["flows"]);
 
     // One port keeps its socket, one has more queues there, and one listens elsewhere.
@@ -202,19 +217,17 @@ fn a_successor_has_the_metrics_and_the_control_socket_and_other_ports_anew() {
             third.display()
         );
     fs::write(&file, &changed).expect("a file");
-    let next = run(&arguments, &file);
-    let mut old = std::mem::replace(&mut switch.child, next);
-    assert!(old.wait().expect("it ends").success());
+    switch.replace(&arguments);
     switch.says(&["flows"]);
-    assert!(third.exists());
+    for port in ["vm1.sock", "vm2.sock", "vm3.sock"] {
+        UnixStream::connect(switch.directory.join(port)).expect("it listens");
+    }
     within_20_s("it serves", || {
         scrape(METRICS_OF_NEXT).is_ok_and(|text| text.contains("sluicegate_up 1"))
     });
     let moved = changed.replace("vm3.sock", "vm4.sock");
     fs::write(&file, moved).expect("a file");
-    let next = run(&arguments, &file);
-    let mut old = std::mem::replace(&mut switch.child, next);
-    assert!(old.wait().expect("it ends").success());
+    switch.replace(&arguments);
     switch.says(&["flows"]);
     assert!(switch.directory.join("vm4.sock").exists());
 }

@@ -317,7 +317,10 @@ pub fn ready(stream: &UnixStream) -> anyhow::Result<()> {
     const SILENT: &str = "the switch that runs says nothing";
     let (mut stream, mut byte) = (stream, [0]);
     let has_died = |error: &io::Error| {
-        matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
+        matches!(
+            error.kind(),
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+        )
     };
     match stream.write_all(&[READY]) {
         Err(error) if !has_died(&error) => return Err(error).context(SILENT),
