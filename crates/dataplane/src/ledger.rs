@@ -38,8 +38,9 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, ftruncate};
 
 use crate::{config::PORTS_MAX, memory::Cells, ring::SIZE_MAX, vhost::PAIRS_MAX};
 
-/// The file's kind, and in the last byte its form; another form is not read.
+/// The file's kind, and in the lowest byte its form; another form is not read.
 const MAGIC: u64 = u64::from_be_bytes(*b"sluice 1");
+/// The bits of the form.
 const FORM: u64 = 0xff;
 
 const PAGE: usize = 512;

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use super::relay::{Message, word};
 
-/// Messages with which a frontend may still change its memory; of one that does so more often, and
-/// keeps the regions, what was said is not known to the end.
+/// With so many messages, changes of single regions are kept no more: the connection cannot be
+/// handed over until its frontend sends a whole table of memory.
 const KEPT_MAX: usize = 1024;
 
 /// Requests (vhost-user, "Front-end message types").
@@ -126,7 +126,7 @@ impl Kept {
             _ if rank(&message).is_none() => return,
             _ => self.remove(request),
         }
-        // Of all others one is kept, or one of each ring.
+        // Of every other request one message is kept, or one of each ring.
         let changes_memory = matches!(request, ADD_MEM_REG | REM_MEM_REG);
         if changes_memory && self.messages.len() >= KEPT_MAX {
             self.is_too_long = true;

@@ -138,7 +138,8 @@ impl Link {
     pub fn connection(&self, until: Instant) -> io::Result<Option<Connection>> {
         let waits = |state: &mut State| state.stopped.is_none() && state.is_connected;
         let patience = until.saturating_duration_since(Instant::now());
-        let waited = (self.changed).wait_timeout_while(self.state(), patience, waits);
+        let state = self.state();
+        let waited = self.changed.wait_timeout_while(state, patience, waits);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         match state.stopped.take() {
             None if state.is_connected => Err(io::Error::other("its frontend is in a message")),
