@@ -298,8 +298,7 @@ impl Ledger {
 /// Whether a file is this user's alone, and empty or a state.
 fn is_own(file: &File) -> io::Result<bool> {
     let about = file.metadata()?;
-    // SAFETY: it has no conditions.
-    let user = unsafe { libc::geteuid() };
+    let user = rustix::process::geteuid().as_raw();
     if !about.is_file() || about.uid() != user || about.mode() & 0o077 != 0 || about.nlink() != 1 {
         return Ok(false);
     }
