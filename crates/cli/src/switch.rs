@@ -117,7 +117,11 @@ fn serve(args: &Run) -> Result<(), Failure> {
     let config = Config::read(&file)?;
     daemon::log_warnings(&config.warnings);
     let socket = config.socket.clone();
-    let listener = args.metrics.map(Listener::bind).transpose()?;
+    // The one that this one replaces may have the address for now.
+    let listener = match args.metrics.filter(|_| !args.take_over) {
+        Some(address) => Some(Listener::bind(address)?),
+        None => None,
+    };
     interrupt::install()?;
     let service = if args.take_over {
         let (service, listener, outage_ns) = Service::take_over(config)?;
@@ -135,23 +139,41 @@ fn serve(args: &Run) -> Result<(), Failure> {
         tracing::info!(socket = %socket.display(), "the switch runs");
         service
     };
-    if let Some(listener) = listener {
+    let later = args.metrics.filter(|_| args.take_over);
+    if let Some(listener) = listener.or_else(|| bind_when_free(later?, &service)) {
         listener.serve(meter(Arc::clone(&service)))?;
     }
-    while !interrupt::requested() {
-        if service.is_replaced() {
-            tracing::info!("another process has taken over");
-            return Ok(());
-        }
+    while !interrupt::requested() && !service.is_replaced() {
         if service.has_ended() {
             return Err(anyhow::anyhow!("the switch's thread has ended by itself").into());
         }
         thread::sleep(Duration::from_millis(100));
     }
-    service.end();
-    // The socket may be another's by now only if it was removed by hand.
-    let _ = std::fs::remove_file(&socket);
+    if service.end() {
+        // The socket may be another's by now only if it was removed by hand.
+        let _ = std::fs::remove_file(&socket);
+    } else {
+        tracing::info!("another process has taken over");
+    }
     Ok(())
+}
+
+/// Listens for scrapes as soon as the process that was replaced has gone. Without metrics the
+/// switch runs all the same.
+fn bind_when_free(address: SocketAddr, service: &Service) -> Option<Listener> {
+    for _ in 0..50 {
+        if let Ok(listener) = Listener::bind(address) {
+            return Some(listener);
+        }
+        if interrupt::requested() || service.is_replaced() {
+            return None;
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    let bound = Listener::bind(address);
+    bound
+        .inspect_err(|error| tracing::warn!("no metrics: {error:#}"))
+        .ok()
 }
 
 fn meter(service: Arc<Service>) -> Meter {

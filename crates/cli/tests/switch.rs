@@ -4,7 +4,8 @@ use std::{
     fs,
     io::{Read, Write},
     net::TcpStream,
-    path::PathBuf,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     thread,
     time::{Duration, Instant},
@@ -15,6 +16,7 @@ const POLICY: &str = "[[rule]]\nname = \"bulk\"\ntenant = \"red\"\nalgorithm = \
                       rate = \"1Mbit\"\nmode = \"enforce\"\n";
 
 const METRICS: &str = "127.0.0.1:19847";
+const METRICS_OF_NEXT: &str = "127.0.0.1:19848";
 
 /// A switch that runs; ended when dropped.
 struct Switch {
@@ -23,8 +25,10 @@ struct Switch {
 }
 
 impl Switch {
-    fn start() -> Self {
-        let directory = std::env::temp_dir().join(format!("sg-cli-switch-{}", std::process::id()));
+    fn start(metrics: &str) -> Self {
+        let name = metrics.replace(':', "-");
+        let name = format!("sg-cli-switch-{}-{name}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
         fs::create_dir_all(&directory).expect("a directory");
         let here = directory.display();
         let text = format!(
@@ -34,23 +38,11 @@ impl Switch {
         );
         fs::write(directory.join("switch.toml"), text).expect("a file");
         fs::write(directory.join("policy.toml"), POLICY).expect("a file");
-        let child = Command::new(env!("CARGO_BIN_EXE_sluicegate"))
-            .args(["switch", "run", "--metrics", METRICS])
-            .arg(directory.join("switch.toml"))
-            .stderr(Stdio::null())
-            .spawn();
-        let switch = Self {
-            child: child.expect("the command runs"),
-            directory,
-        };
-        let start = Instant::now();
-        while !switch.directory.join("control.sock").exists() {
-            assert!(
-                start.elapsed() < Duration::from_secs(20),
-                "it did not start"
-            );
-            thread::sleep(Duration::from_millis(10));
-        }
+        let child = run(&["--metrics", metrics], &directory.join("switch.toml"));
+        let switch = Self { child, directory };
+        within_20_s("it starts", || {
+            switch.directory.join("control.sock").exists()
+        });
         switch
     }
 
@@ -81,6 +73,44 @@ impl Switch {
     }
 }
 
+impl Switch {
+    /// Another process takes over, and the first one ends.
+    fn replace(&mut self, arguments: &[&str]) {
+        let next = run(arguments, &self.directory.join("switch.toml"));
+        let mut old = std::mem::replace(&mut self.child, next);
+        within_20_s("the old one ends", || {
+            let status = old.try_wait().expect("a status");
+            status.is_some_and(|status| status.success())
+        });
+    }
+}
+
+fn run(arguments: &[&str], file: &Path) -> Child {
+    let child = Command::new(env!("CARGO_BIN_EXE_sluicegate"))
+        .args(["switch", "run"])
+        .args(arguments)
+        .arg(file)
+        .stderr(Stdio::piped())
+        .spawn();
+    child.expect("the command runs")
+}
+
+fn scrape(metrics: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(metrics)?;
+    write!(stream, "GET /metrics HTTP/1.0\r\n\r\n")?;
+    let mut served = String::new();
+    stream.read_to_string(&mut served)?;
+    Ok(served)
+}
+
+fn within_20_s(what: &str, mut is: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is() {
+        assert!(start.elapsed() < Duration::from_secs(20), "not: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 impl Drop for Switch {
     fn drop(&mut self) {
         let _ = self.child.kill(); // fails only when it is dead
@@ -91,7 +121,7 @@ impl Drop for Switch {
 
 #[test]
 fn flows_metrics_and_policy_of_a_switch_are_shown_like_the_kernels() {
-    let switch = Switch::start();
+    let switch = Switch::start(METRICS);
     let flows = switch.says(&["flows"]);
     assert!(flows.contains("0 flows"), "{flows}");
     let document: serde_json::Value =
@@ -101,10 +131,7 @@ fn flows_metrics_and_policy_of_a_switch_are_shown_like_the_kernels() {
     let top = switch.says(&["top", "--once", "--interval", "0.1"]);
     assert!(top.contains("red") && !top.contains("vm2"), "{top}");
     let metrics = switch.says(&["metrics"]);
-    let mut served = String::new();
-    let mut stream = TcpStream::connect(METRICS).expect("it serves");
-    write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").expect("asked");
-    stream.read_to_string(&mut served).expect("an answer");
+    let served = scrape(METRICS).expect("it serves");
     for text in [&metrics, &served] {
         for line in [
             "sluicegate_up 1",
@@ -157,4 +184,50 @@ fn a_switch_that_does_not_run_is_said_to() {
         error.contains("no switch answers at /nowhere.sock"),
         "{error}"
     );
+}
+
+#[test]
+fn a_successor_has_the_metrics_and_the_control_socket_and_other_ports_anew() {
+    let mut switch = Switch::start(METRICS_OF_NEXT);
+    let file = switch.directory.join("switch.toml");
+    let text = fs::read_to_string(&file).expect("read");
+    let arguments = ["--take-over", "--metrics", METRICS_OF_NEXT];
+
+    // Another state is refused, and the running switch goes on.
+    let state = switch.directory.join("other.state");
+    let other = format!("state = \"{}\"\npolicy = ", state.display());
+    let other = text.replace("policy = ", &other);
+    let elsewhere = switch.directory.join("elsewhere.toml");
+    fs::write(&elsewhere, other).expect("a file");
+    let refused = run(&arguments, &elsewhere).wait_with_output();
+    let refused = refused.expect("it ends");
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && error.contains("must be"),
+        "{error}"
+    );
+    assert!(!state.exists());
+    switch.says(&["flows"]);
+
+    // One port keeps its socket, one has more queues there, and one listens elsewhere.
+    let third = switch.directory.join("vm3.sock");
+    let changed = text.replace("govern = false", "govern = false\nqueues = 2")
+        + &format!(
+            "[[port]]\nname = \"vm3\"\nvhost_user = \"{}\"\n",
+            third.display()
+        );
+    fs::write(&file, &changed).expect("a file");
+    switch.replace(&arguments);
+    switch.says(&["flows"]);
+    for port in ["vm1.sock", "vm2.sock", "vm3.sock"] {
+        UnixStream::connect(switch.directory.join(port)).expect("it listens");
+    }
+    within_20_s("it serves", || {
+        scrape(METRICS_OF_NEXT).is_ok_and(|text| text.contains("sluicegate_up 1"))
+    });
+    let moved = changed.replace("vm3.sock", "vm4.sock");
+    fs::write(&file, moved).expect("a file");
+    switch.replace(&arguments);
+    switch.says(&["flows"]);
+    assert!(switch.directory.join("vm4.sock").exists());
 }

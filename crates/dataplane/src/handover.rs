@@ -10,7 +10,7 @@
 
 use std::{
     fs::File,
-    io::{IoSlice, IoSliceMut, Read, Write},
+    io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
     mem::MaybeUninit,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// The form of what goes over; another one is refused, and the old process goes on.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
 
 /// The longest wait for the other side.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -48,6 +48,9 @@ const BATCH: usize = 32;
 const HEAD_MAX: u64 = 1 << 28;
 const FRAMES_MAX: u64 = 1 << 33;
 const DESCRIPTORS_MAX: usize = 1 << 16;
+
+/// How a switch begins its answer that does not know the question.
+const REFUSAL: [u8; 8] = *b"{\"error\"";
 
 const READY: u8 = b'r';
 const GO: u8 = b'g';
@@ -76,6 +79,8 @@ pub struct Copy {
 pub struct Bay {
     /// Its name.
     pub name: String,
+    /// What is behind it, in words: of another port of this name only the counters are used.
+    pub kind: String,
     /// Its counters.
     pub counters: Counters,
     /// Why it was closed.
@@ -116,6 +121,7 @@ struct Head {
 #[derive(Debug, Serialize, Deserialize)]
 struct BayHead {
     name: String,
+    kind: String,
     counters: Counters,
     closed: Option<String>,
     listener: Option<usize>,
@@ -158,6 +164,7 @@ impl Estate {
         numbers.add(&self.ledger);
         let bays = self.bays.iter().map(|bay| BayHead {
             name: bay.name.clone(),
+            kind: bay.kind.clone(),
             counters: bay.counters,
             closed: bay.closed.clone(),
             listener: bay.listener.as_ref().map(|fd| numbers.add(fd)),
@@ -213,13 +220,17 @@ impl Estate {
     pub fn receive(from: &UnixStream) -> anyhow::Result<Self> {
         from.set_read_timeout(Some(PATIENCE))?;
         let mut stream = from;
-        let mut number = || {
+        let mut word = || {
             let mut bytes = [0; 8];
             let read = stream.read_exact(&mut bytes);
-            read.map(|()| u64::from_le_bytes(bytes))
+            read.map(|()| bytes)
                 .context("the switch that runs does not hand over; its log says why")
         };
-        let (head, frames) = (number()?, number()?);
+        let head = word()?;
+        if head == REFUSAL {
+            bail!("the switch that runs cannot hand over; restart it instead");
+        }
+        let (head, frames) = (u64::from_le_bytes(head), u64::from_le_bytes(word()?));
         ensure!(head <= HEAD_MAX && frames <= FRAMES_MAX, "it is too long");
         let mut text = vec![0; head as usize];
         stream.read_exact(&mut text)?;
@@ -256,6 +267,7 @@ impl Estate {
             });
             anyhow::Ok(Bay {
                 name: bay.name,
+                kind: bay.kind,
                 counters: bay.counters,
                 closed: bay.closed,
                 listener: bay.listener.map(&mut take).transpose()?.map(Into::into),
@@ -296,19 +308,31 @@ fn receive_descriptors(from: &UnixStream, count: usize) -> anyhow::Result<Vec<Op
     Ok(descriptors)
 }
 
-/// The new process has everything: the old one is to end. Returns when it does.
+/// The new process has everything: the old one is to end. Returns when it does, or has died and
+/// left everything.
 ///
 /// # Errors
 /// The old process goes on instead.
 pub fn ready(stream: &UnixStream) -> anyhow::Result<()> {
+    const SILENT: &str = "the switch that runs says nothing";
     let (mut stream, mut byte) = (stream, [0]);
-    stream.write_all(&[READY])?;
+    let has_died = |error: &io::Error| {
+        matches!(
+            error.kind(),
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+        )
+    };
+    match stream.write_all(&[READY]) {
+        Err(error) if !has_died(&error) => return Err(error).context(SILENT),
+        // It may have said before that it goes on.
+        _ => {}
+    }
     match stream.read(&mut byte) {
         Ok(1) if byte == [GO] => Ok(()),
-        // It has died, and left everything.
         Ok(0) => Ok(()),
         Ok(_) => bail!("the switch that runs goes on"),
-        Err(error) => Err(error).context("the switch that runs says nothing"),
+        Err(error) if has_died(&error) => Ok(()),
+        Err(error) => Err(error).context(SILENT),
     }
 }
 
@@ -326,4 +350,54 @@ pub fn let_go(stream: &UnixStream) -> anyhow::Result<()> {
     // If it is only slow, it hears that it is too late.
     let _ = stream.write_all(b"n");
     bail!("the new switch did not become ready")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (UnixStream, UnixStream) {
+        UnixStream::pair().expect("a pair")
+    }
+
+    #[test]
+    fn a_successor_goes_on_unless_its_predecessor_does() {
+        let (new, old) = pair();
+        (&old).write_all(&[GO]).expect("sent");
+        ready(&new).expect("it ends");
+        let (new, old) = pair();
+        drop(old);
+        ready(&new).expect("it had died");
+        // It dies with something unread: that resets the connection.
+        let (new, old) = pair();
+        (&new).write_all(b"x").expect("sent");
+        drop(old);
+        ready(&new).expect("it had died");
+        let (new, old) = pair();
+        (&new).write_all(b"x").expect("sent");
+        let dies = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(old);
+        });
+        ready(&new).expect("it has died");
+        dies.join().expect("it ended");
+        // It was too late, whether the connection is still open or not.
+        for stays in [true, false] {
+            let (new, old) = pair();
+            (&old).write_all(b"n").expect("sent");
+            let old = stays.then_some(old);
+            let error = ready(&new).expect_err("the other goes on");
+            assert_eq!(error.to_string(), "the switch that runs goes on");
+            drop(old);
+        }
+    }
+
+    #[test]
+    fn a_switch_that_does_not_know_the_question_is_said_to() {
+        let (new, old) = pair();
+        let answer = b"{\"error\":\"no question that is known: unknown variant\"}\n";
+        (&old).write_all(answer).expect("sent");
+        let error = Estate::receive(&new).expect_err("it is no estate");
+        assert!(error.to_string().contains("cannot hand over; restart it"));
+    }
 }

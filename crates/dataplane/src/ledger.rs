@@ -18,10 +18,17 @@
 //! ```
 //!
 //! A value is in force if its epoch is the higher one of two that are not above the file's.
+//!
+//! Other users may write where the file is: so only a file of this user alone is taken, whose
+//! beginning says that it is one.
 
 use std::{
     fs::{self, File, OpenOptions},
-    os::{fd::AsFd, unix::fs::OpenOptionsExt},
+    io,
+    os::{
+        fd::AsFd,
+        unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
+    },
     path::Path,
     sync::Arc,
 };
@@ -31,14 +38,16 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, ftruncate};
 
 use crate::{config::PORTS_MAX, memory::Cells, ring::SIZE_MAX, vhost::PAIRS_MAX};
 
-/// The file's kind and form; another form is not read.
+/// The file's kind, and in the lowest byte its form; another form is not read.
 const MAGIC: u64 = u64::from_be_bytes(*b"sluice 1");
+/// The bits of the form.
+const FORM: u64 = 0xff;
 
 const PAGE: usize = 512;
 const EPOCH: usize = 3;
 const NAMES: usize = PAGE;
 const ADDRESSES: usize = NAMES + 2 * PORTS_MAX;
-/// Each half has so many addresses, of two words.
+/// Each half has room for so many addresses, of two words; twice as many as are kept at least.
 const ADDRESSES_MAX: usize = 1 << 17;
 const PORTS: usize = ADDRESSES + PAGE + 2 * 2 * ADDRESSES_MAX;
 const PORT: usize = PAGE + 2 * PAIRS_MAX * CHAINS;
@@ -92,7 +101,7 @@ impl Ledger {
     /// Opens a file, or makes it. What its process had prepared and not put in force is forgotten.
     ///
     /// # Errors
-    /// It cannot be made, or another process uses it.
+    /// It cannot be made, is not a state of this user alone, or another process uses it.
     pub fn open(path: &Path) -> anyhow::Result<Arc<Self>> {
         let explain = || format!("the state in {}", path.display());
         if let Some(directory) = path.parent() {
@@ -100,7 +109,16 @@ impl Ledger {
         }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).mode(0o600);
-        let file = options.open(path).with_context(explain)?;
+        options.custom_flags(libc::O_NOFOLLOW);
+        let file = options.open(path).with_context(|| {
+            let link = path.is_symlink().then_some(": it is a link");
+            format!("{}{}", explain(), link.unwrap_or_default())
+        })?;
+        ensure!(
+            is_own(&file).with_context(explain)?,
+            "{} is no state of a switch of this user; remove it, or choose another `state`",
+            path.display()
+        );
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             bail!(
                 "another switch uses {}; give this one another `state`",
@@ -119,8 +137,7 @@ impl Ledger {
         let about = file.metadata()?;
         ensure!(about.is_file(), "it is no file");
         if about.len() != bytes {
-            ftruncate(&file, 0)?;
-            ftruncate(&file, bytes)?;
+            clear(&file, bytes)?;
         }
         let cells = map(&file)?;
         let boot = boot()?;
@@ -128,8 +145,7 @@ impl Ledger {
         let mut ledger = Self { cells, file };
         if head != [MAGIC, boot[0], boot[1]] {
             // Of another form, or of guests that are gone.
-            ftruncate(&ledger.file, 0)?;
-            ftruncate(&ledger.file, bytes)?;
+            clear(&ledger.file, bytes)?;
             ledger.cells = map(&ledger.file)?;
             ledger.reserve(0, PORTS)?;
             ledger.cells.store(EPOCH, 1);
@@ -255,7 +271,7 @@ impl Ledger {
         true
     }
 
-    /// Replaces all addresses by these, or by as many as there is room for.
+    /// Replaces all addresses by the first 65536 of these.
     pub fn rewrite(&self, addresses: impl Iterator<Item = (u64, u16)>) {
         let other = (self.cells.load(ADDRESSES) >> 32 & 1) ^ 1;
         let half = ADDRESSES + PAGE + other as usize * 2 * ADDRESSES_MAX;
@@ -277,6 +293,26 @@ impl Ledger {
         let known = each.filter(|&(_, port)| port != 0);
         known.map(|(key, port)| (key, (port - 1) as u16)).collect()
     }
+}
+
+/// Whether a file is this user's alone, and empty or a state.
+fn is_own(file: &File) -> io::Result<bool> {
+    let about = file.metadata()?;
+    let user = rustix::process::geteuid().as_raw();
+    if !about.is_file() || about.uid() != user || about.mode() & 0o077 != 0 || about.nlink() != 1 {
+        return Ok(false);
+    }
+    let mut word = [0; 8];
+    let bytes = file.read_at(&mut word, 0)?;
+    let is_state = (u64::from_ne_bytes(word) ^ MAGIC) & !FORM == 0;
+    Ok(bytes == 0 || bytes == word.len() && is_state)
+}
+
+/// Makes a file empty and as long as this; it is a state at once, of no form.
+fn clear(file: &File, bytes: u64) -> io::Result<()> {
+    ftruncate(file, 0)?;
+    file.write_all_at(&(MAGIC | FORM).to_ne_bytes(), 0)?;
+    Ok(ftruncate(file, bytes)?)
 }
 
 fn map(file: &File) -> anyhow::Result<Cells> {
@@ -534,5 +570,52 @@ impl<'a> RingPlace<'a> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn only_a_state_of_this_user_is_taken_and_anything_else_is_left_as_it_is() {
+        let directory = std::env::temp_dir().join(format!("sg-ledger-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory");
+        let at = |name: &str| directory.join(name);
+        fs::write(at("text"), "some text of somebody").expect("a file");
+        fs::write(at("short"), "sluice").expect("a file");
+        symlink(at("text"), at("link")).expect("a link");
+        fs::write(at("open"), "").expect("a file");
+        fs::write(at("twice"), "").expect("a file");
+        for name in ["text", "short", "twice"] {
+            let only = fs::Permissions::from_mode(0o600);
+            fs::set_permissions(at(name), only).expect("its mode");
+        }
+        fs::set_permissions(at("open"), fs::Permissions::from_mode(0o666)).expect("its mode");
+        fs::hard_link(at("twice"), at("second")).expect("a link");
+        for name in ["text", "short", "link", "open", "twice"] {
+            let before = fs::read(at(name)).expect("read");
+            let error = Ledger::open(&at(name)).expect_err("it is refused");
+            let error = format!("{error:#}");
+            let part = if name == "link" { "a link" } else { "no state" };
+            assert!(error.contains(part), "{name}: {error}");
+            assert_eq!(fs::read(at(name)).expect("read"), before, "{name}");
+        }
+        // A state is taken again, of another form too, and one that was being made.
+        drop(Ledger::open(&at("state")).expect("it is made"));
+        for beginning in [&b""[..], &(MAGIC ^ 3).to_ne_bytes()] {
+            let ledger = Ledger::open(&at("state")).expect("it is taken");
+            ledger.claim(3, "vm").expect("room");
+            drop(ledger);
+            let ledger = Ledger::open(&at("state")).expect("it is taken");
+            assert_eq!(ledger.find("vm"), Some(3));
+            drop(ledger);
+            fs::write(at("state"), beginning).expect("a beginning");
+        }
+        let ledger = Ledger::open(&at("state")).expect("it is taken");
+        assert_eq!(ledger.find("vm"), None);
+        fs::remove_dir_all(&directory).expect("removed");
     }
 }

@@ -2,15 +2,23 @@
 
 use std::{
     collections::HashMap,
-    os::unix::net::{UnixListener, UnixStream},
+    fs::{self, File, Metadata},
+    os::{
+        fd::AsRawFd,
+        unix::{
+            fs::MetadataExt,
+            net::{UnixListener, UnixStream},
+        },
+    },
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, Instant},
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
 use sluicegate_core::abi::HashKey;
@@ -24,9 +32,21 @@ use crate::{
     ledger::Ledger,
     port::Port,
     tap::Tap,
-    vhost::{Offer, device::Device, link::Link, session::Session},
+    vhost::{
+        Offer,
+        device::Device,
+        link::{Connection, Link, STOPS_WITHIN},
+        session::{Mode, Session},
+    },
     worker::{Handle, Running, Worker},
 };
+
+/// All connections of a predecessor have heard again what was said on them within this time, or
+/// their guests' frames wait.
+const BEGIN_WITHIN: Duration = Duration::from_secs(2);
+
+/// Why a descriptor was not copied.
+const DESCRIPTORS: &str = "a descriptor was not copied: raise `ulimit -n`";
 
 /// What a new configuration changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -99,6 +119,7 @@ impl Service {
     pub fn take_over(config: Config) -> anyhow::Result<(Self, UnixListener, u64)> {
         let stream = control::ask_for_everything(&config.socket)?;
         let mut estate = Estate::receive(&stream)?;
+        is_state(&estate.ledger, &config.state)?;
         let (running, mut state) = State::begin(&config, Ledger::over(estate.ledger)?)?;
         let mut links = Vec::new();
         for port in &config.ports {
@@ -107,9 +128,8 @@ impl Service {
             let old = at.map(|at| estate.bays.swap_remove(at));
             links.extend(state.add(&running.handle, port, old)?);
         }
-        for link in &links {
-            link.wait_until_begun();
-        }
+        let until = Instant::now() + BEGIN_WITHIN;
+        links.iter().for_each(|link| link.wait_until_begun(until));
         handover::ready(&stream)?;
         let copies = std::mem::take(&mut estate.copies);
         let begin = move |worker: &mut Worker| {
@@ -132,44 +152,56 @@ impl Service {
     /// The other process failed; this one goes on.
     pub fn hand_over(&self, stream: &UnixStream, control: &UnixListener) -> anyhow::Result<()> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nothing has stopped yet if these fail.
+        let control = control.try_clone().context(DESCRIPTORS)?;
+        let ledger = state.ledger.file().try_clone().context(DESCRIPTORS)?;
         let links = self.handle().call(|worker| {
             let sessions = worker.sessions.iter();
             let links = sessions.map(|(&port, session)| (port, Arc::clone(session.link())));
             links.collect::<Vec<_>>()
         });
         let links = links.map_err(failed)?;
-        let mut connections: HashMap<u16, _> = links
-            .iter()
-            .filter_map(|(port, link)| Some((*port, link.stop()?)))
-            .collect();
-        let control = control.try_clone()?;
-        let file = state.ledger.file().try_clone()?;
+        let done = stop(&links)
+            .and_then(|connections| self.estate(&state, control, ledger, connections))
+            .and_then(|estate| estate.send(stream))
+            .and_then(|()| handover::let_go(stream));
+        if done.is_ok() {
+            self.is_replaced.store(true, Ordering::Release);
+            return Ok(());
+        }
+        let go_on = |worker: &mut Worker| (worker.rests, worker.hands_over) = (false, false);
+        // If the worker has ended, the sessions hear that.
+        let _ = self.handle().call(go_on);
+        links.iter().for_each(|(_, link)| link.go_on());
+        done
+    }
+
+    /// Everything that goes over. From now on the worker rests.
+    fn estate(
+        &self,
+        state: &State,
+        control: UnixListener,
+        ledger: File,
+        mut connections: HashMap<u16, Connection>,
+    ) -> anyhow::Result<Estate> {
+        let ports = state.config.ports.iter();
+        let kinds = ports.map(|port| (port.name.clone(), in_words(&port.kind)));
+        let kinds = kinds.collect();
         let estate = self.handle().call(move |worker| {
-            worker.rests = true;
+            (worker.rests, worker.hands_over) = (true, true);
             worker.engine.settle();
             let stopped_ns = handover::clock_ns();
             let copies = worker.engine.copies();
-            let bays = worker.bays(|port| connections.remove(&port));
+            let bays = worker.bays(kinds, |port| connections.remove(&port));
             bays.map(|bays| Estate {
                 control,
-                ledger: file,
+                ledger,
                 bays,
                 copies,
                 stopped_ns,
             })
         });
-        let done = estate
-            .map_err(failed)
-            .and_then(|estate| estate?.send(stream))
-            .and_then(|()| handover::let_go(stream));
-        if let Err(error) = done {
-            let go_on = |worker: &mut Worker| worker.rests = false;
-            self.handle().call(go_on).map_err(failed)?;
-            links.iter().for_each(|(_, link)| link.go_on());
-            return Err(error);
-        }
-        self.is_replaced.store(true, Ordering::Release);
-        Ok(())
+        estate.map_err(failed)?.context(DESCRIPTORS)
     }
 
     /// Whether another process has taken over. This one must end, and leave everything as it is.
@@ -238,10 +270,34 @@ impl Service {
         self.running.has_ended()
     }
 
-    /// Ends the switch. Frames that wait stay in the rings of their senders for a successor.
-    pub fn end(&self) {
+    /// Ends the switch. Frames that wait stay in the rings of their senders for a successor. False:
+    /// another process has taken over, and everything is left to it.
+    pub fn end(&self) -> bool {
+        // An upgrade that has begun comes to its end first.
+        let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_replaced() {
+            return false;
+        }
         self.running.end();
+        true
     }
+}
+
+/// Stops sessions, all at once; the connections that can be handed over, by port.
+fn stop(links: &[(u16, Arc<Link>)]) -> anyhow::Result<HashMap<u16, Connection>> {
+    links.iter().for_each(|(_, link)| link.stop());
+    let until = Instant::now() + STOPS_WITHIN;
+    let mut connections = HashMap::new();
+    for (port, link) in links {
+        match link.connection(until) {
+            Ok(connection) => connections.extend(connection.map(|it| (*port, it))),
+            Err(error) if error.raw_os_error().is_some() => {
+                return Err(error).context(DESCRIPTORS);
+            }
+            Err(error) => tracing::warn!(port, %error, "a connection is not handed over"),
+        }
+    }
+    Ok(connections)
 }
 
 /// Enforcement by a policy, at no port yet.
@@ -271,6 +327,9 @@ impl State {
         engine.govern = govern(config.governing.as_ref())?;
         engine.keep(Arc::clone(&ledger));
         let running = Worker::start(engine, config.pace)?;
+        let watched = Arc::clone(&ledger);
+        let watch = |worker: &mut Worker| worker.ledger = Some(watched);
+        running.handle.call(watch).map_err(failed)?;
         let state = Self {
             ledger,
             config: Config {
@@ -291,13 +350,15 @@ impl State {
         old: Option<handover::Bay>,
     ) -> anyhow::Result<Option<Arc<Link>>> {
         let (counters, closed, tap, listener, begin) = match old {
-            Some(old) => (
+            Some(old) if old.kind == in_words(&config.kind) => (
                 old.counters,
                 old.closed,
                 old.tap,
                 old.listener,
                 old.connection,
             ),
+            // It may listen where the other one did.
+            Some(old) => (old.counters, None, None, old.listener, None),
             None => Default::default(),
         };
         let number = self.choose_number(&config.name)?;
@@ -338,7 +399,8 @@ impl State {
             },
         };
         let begins = begin.is_some();
-        let started = match listener.filter(|listener| is_at(listener, path)) {
+        let listens = |listener: &UnixListener| *mode == Mode::Server && is_at(listener, path);
+        let started = match listener.filter(listens) {
             None if !begins => Session::start(path, *mode, offer, number, handle.clone()),
             listener => Session::go_on(path, listener, begin, offer, number, handle.clone()),
         };
@@ -442,6 +504,36 @@ impl State {
     fn number(&self, name: &str) -> anyhow::Result<u16> {
         let number = self.numbers.get(name).copied();
         number.with_context(|| format!("there is no port '{name}'"))
+    }
+}
+
+/// Whether the state in use is the one at a path.
+fn is_state(file: &File, path: &Path) -> anyhow::Result<()> {
+    let id = |about: Metadata| (about.dev(), about.ino());
+    let used = id(file.metadata()?);
+    if path.symlink_metadata().is_ok_and(|at| id(at) == used) {
+        return Ok(());
+    }
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let used = fs::read_link(link)?;
+    let used = used.display();
+    match file.metadata()?.nlink() {
+        0 => bail!("the state of the switch that runs was removed; restart it instead"),
+        _ => bail!("`state` must be {used}, which the switch that runs has"),
+    }
+}
+
+/// What is behind a port, in words that the next version writes alike.
+fn in_words(kind: &Kind) -> String {
+    match kind {
+        Kind::VhostUser(path, mode, pairs) => {
+            let verb = match mode {
+                Mode::Server => "listens",
+                Mode::Client => "connects",
+            };
+            format!("{pairs} queue pairs, {verb} at {}", path.display())
+        }
+        Kind::Tap(name) => format!("interface {name}"),
     }
 }
 

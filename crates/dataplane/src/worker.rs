@@ -28,6 +28,7 @@ use rustix::{
 use crate::{
     engine::Engine,
     handover,
+    ledger::Ledger,
     port::Port,
     vhost::{Change, link::Connection, session::Session},
 };
@@ -49,6 +50,9 @@ const POLLS_PER_LOOK: u32 = 16;
 
 /// Between two looks for orders of a worker that rests.
 const REST: Duration = Duration::from_micros(50);
+
+/// Between two attempts of a session to change something.
+const LATER: Duration = Duration::from_millis(1);
 
 /// In the data of an event: an order, and not a port.
 const ORDER: u64 = u64::MAX;
@@ -104,16 +108,27 @@ impl Handle {
         result.recv().map_err(|_| ENDED.to_owned())
     }
 
-    /// Applies what the session of a port says.
+    /// Applies what the session of a port says. While everything is handed over nothing changes:
+    /// this waits until the switch goes on, or its process ends.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn change(&self, port: u16, change: Change) -> Result<u16, String> {
-        self.call(move |worker| {
-            let answer = worker.engine.apply(port, change);
-            worker.watch();
-            answer
-        })?
+    pub fn change(&self, port: u16, mut change: Change) -> Result<u16, String> {
+        loop {
+            let answer = self.call(move |worker| {
+                if worker.hands_over {
+                    return Err(change);
+                }
+                let answer = worker.engine.apply(port, change);
+                worker.watch();
+                Ok(answer)
+            })?;
+            match answer {
+                Ok(answer) => return answer,
+                Err(later) => change = later,
+            }
+            thread::sleep(LATER);
+        }
     }
 }
 
@@ -162,8 +177,12 @@ pub struct Worker {
     pub sessions: HashMap<u16, Session>,
     /// What it has done with its time.
     pub effort: Effort,
+    /// The ledger of the switch, until it is broken.
+    pub ledger: Option<Arc<Ledger>>,
     /// It obeys orders and touches no ring.
     pub rests: bool,
+    /// It rests because a successor gets everything.
+    pub hands_over: bool,
     pace: Pace,
     orders: Arc<Orders>,
     epoll: OwnedFd,
@@ -190,7 +209,9 @@ impl Worker {
             engine,
             sessions: HashMap::new(),
             effort: Effort::default(),
+            ledger: None,
             rests: true,
+            hands_over: false,
             pace,
             orders,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).context("no epoll")?,
@@ -243,6 +264,7 @@ impl Worker {
                 self.kept_ns = now_ns;
                 self.engine.housekeep();
                 self.end_sessions();
+                self.look_at_ledger();
             }
             if now_ns.saturating_sub(self.worked_ns) > self.pace.spin_ns {
                 self.sleep();
@@ -264,6 +286,15 @@ impl Worker {
             order(self);
         }
         self.orders.waiting.store(true, Ordering::Release);
+    }
+
+    /// Says once that the ledger is of no use any more.
+    fn look_at_ledger(&mut self) {
+        if self.ledger.take_if(|ledger| ledger.is_broken()).is_some() {
+            tracing::error!(
+                "the file of `state` was cut, or its file system is full: guests lose frames when                  the switch ends; restart it with another `state`"
+            );
+        }
     }
 
     /// A port that was closed for what its guest did ends its connection.
@@ -309,9 +340,11 @@ impl Worker {
         }
     }
 
-    /// Its ports for a successor, with the connections of their frontends.
+    /// Its ports for a successor, with what is behind each by its name, and the connections of
+    /// their frontends.
     pub fn bays(
         &self,
+        mut kinds: HashMap<String, String>,
         mut connection: impl FnMut(u16) -> Option<Connection>,
     ) -> anyhow::Result<Vec<handover::Bay>> {
         let bays = self.engine.bays().map(|(number, bay)| {
@@ -322,6 +355,7 @@ impl Worker {
             };
             Ok(handover::Bay {
                 name: bay.name.clone(),
+                kind: kinds.remove(&bay.name).unwrap_or_default(),
                 counters: bay.counters,
                 closed: bay.closed.clone(),
                 listener: listener.map(UnixListener::try_clone).transpose()?,

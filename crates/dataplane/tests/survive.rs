@@ -17,8 +17,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Guest, PATIENCE, PLAIN, frame, mac, number, until};
-use sluicegate_dataplane::control::{self, Ask};
+use common::{Bench, Guest, PATIENCE, PLAIN, frame, introduce, mac, number, until};
+use sluicegate_dataplane::{
+    config::Config,
+    control::{self, Ask},
+    service::Service,
+};
 
 /// A switch as a process; killed when dropped.
 struct Process {
@@ -151,7 +155,7 @@ fn flow(process: &mut Process, frames: u64, mut disturb: impl FnMut(&mut Process
     let shared = Arc::new(Shared::default());
     let [mut a, mut b, mut sink] =
         ["a", "b", "sink"].map(|name| Survivor::new(process.socket(name), &shared));
-    common::introduce(&mut [(&mut a.guest, 1), (&mut b.guest, 2), (&mut sink.guest, 3)]);
+    introduce(&mut [(&mut a.guest, 1), (&mut b.guest, 2), (&mut sink.guest, 3)]);
     let each = frames / 2;
     let send = |mut sender: Survivor, from: u8| {
         move || {
@@ -268,4 +272,21 @@ fn a_switch_that_is_killed_over_and_over_loses_and_doubles_nothing() {
     });
     assert!(kills >= 5, "killed {kills} times");
     assert_eq!(process.dropped(), 0);
+}
+
+#[test]
+fn a_switch_that_was_replaced_ends_nothing_that_its_successor_has() {
+    let bench = Bench::new("", &[("a", ""), ("b", "")]);
+    let [mut a, mut b] = ["a", "b"].map(|port| bench.guest(port, PLAIN));
+    introduce(&mut [(&mut a, 1), (&mut b, 2)]);
+    let config = Config::parse("test", bench.text()).expect("a configuration");
+    let old = Arc::clone(&bench.service);
+    control::serve(&config.socket, "none".into(), old).expect("it answers");
+    let (next, _control, _) = Service::take_over(config).expect("it takes over");
+    assert!(!bench.service.end());
+    for number in 0..100 {
+        until("room", || a.send(&frame(mac(2), mac(1), number, 60)));
+        assert_eq!(common::number(&b.expect()), (1, number));
+    }
+    assert!(next.end());
 }

@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use super::relay::{Message, word};
 
-/// Messages that are kept at most; a frontend that says more cannot be handed over.
+/// With so many messages, changes of single regions are kept no more: the connection cannot be
+/// handed over until its frontend sends a whole table of memory.
 const KEPT_MAX: usize = 1024;
 
 /// Requests (vhost-user, "Front-end message types").
@@ -34,14 +35,13 @@ pub(super) mod request {
 use request::*;
 
 /// Requests in the order in which a successor hears them.
-const ORDER: [u32; 14] = [
+const ORDER: [u32; 13] = [
     SET_OWNER,
     SET_FEATURES,
     SET_PROTOCOL_FEATURES,
     SET_BACKEND_REQ_FD,
     SET_MEM_TABLE,
     ADD_MEM_REG,
-    REM_MEM_REG,
     SET_LOG_BASE,
     SET_VRING_NUM,
     SET_VRING_ADDR,
@@ -56,6 +56,10 @@ const FLAGS: usize = 4;
 const NEED_REPLY: u8 = 8;
 const HEADER: usize = 12;
 
+/// Of a message about one region, where its two addresses are: the guest's and the frontend's.
+/// Between them is its length.
+const ADDRESSES: [std::ops::Range<usize>; 2] = [HEADER + 8..HEADER + 16, HEADER + 24..HEADER + 32];
+
 /// What is kept of a connection.
 #[derive(Debug, Default)]
 pub struct Kept {
@@ -64,8 +68,16 @@ pub struct Kept {
 }
 
 fn rank(message: &Message) -> Option<usize> {
-    let request = word(&message.bytes, 0);
+    let request = match word(&message.bytes, 0) {
+        // Regions come and go in the order in which that was said.
+        REM_MEM_REG => ADD_MEM_REG,
+        request => request,
+    };
     ORDER.iter().position(|&known| known == request)
+}
+
+fn region(message: &Message) -> [Option<&[u8]>; 2] {
+    ADDRESSES.map(|part| message.bytes.get(part))
 }
 
 fn ring(message: &Message) -> u8 {
@@ -93,6 +105,7 @@ impl Kept {
             SET_MEM_TABLE => {
                 let gone = [SET_MEM_TABLE, ADD_MEM_REG, REM_MEM_REG];
                 gone.into_iter().for_each(|request| self.remove(request));
+                self.is_too_long = false;
             }
             SET_VRING_NUM | SET_VRING_ADDR | SET_VRING_BASE | SET_VRING_KICK | SET_VRING_CALL
             | SET_VRING_ENABLE => {
@@ -101,11 +114,11 @@ impl Kept {
                     .retain(|kept| !is(kept, request) || ring(kept) != index);
             }
             REM_MEM_REG => {
-                let same = |kept: &Message| {
-                    is(kept, ADD_MEM_REG) && kept.bytes[HEADER..] == message.bytes[HEADER..]
-                };
-                if let Some(at) = self.messages.iter().position(same) {
-                    self.messages.remove(at);
+                // As the session removes it; an offset in its file may be another here.
+                let before = self.messages.len();
+                self.messages
+                    .retain(|kept| !is(kept, ADD_MEM_REG) || region(kept) != region(&message));
+                if self.messages.len() < before {
                     return;
                 }
             }
@@ -113,11 +126,14 @@ impl Kept {
             _ if rank(&message).is_none() => return,
             _ => self.remove(request),
         }
-        self.is_too_long |= self.messages.len() >= KEPT_MAX;
-        if !self.is_too_long {
-            message.bytes[FLAGS] &= !NEED_REPLY;
-            self.messages.push(message);
+        // Of every other request one message is kept, or one of each ring.
+        let changes_memory = matches!(request, ADD_MEM_REG | REM_MEM_REG);
+        if changes_memory && self.messages.len() >= KEPT_MAX {
+            self.is_too_long = true;
+            return;
         }
+        message.bytes[FLAGS] &= !NEED_REPLY;
+        self.messages.push(message);
     }
 
     /// The switch has answered: a ring that has stopped goes on from where it says.
@@ -200,5 +216,45 @@ mod tests {
         ];
         assert_eq!(all, expected);
         assert!(copies.iter().all(|copy| copy.bytes[FLAGS] == 1));
+    }
+
+    /// A region by its addresses, with an offset in its file.
+    fn region_at(request: u32, guest: u64, user: u64, offset: u64) -> Message {
+        let words = [0, guest, 0x1000, user, offset].map(u64::to_le_bytes);
+        message(request, &words.concat())
+    }
+
+    fn said(kept: &Kept) -> Vec<(u32, u8)> {
+        let copies = kept.copies().expect("copies");
+        let each = copies.iter();
+        each.map(|copy| (word(&copy.bytes, 0), copy.bytes[HEADER + 8]))
+            .collect()
+    }
+
+    #[test]
+    fn regions_go_by_their_addresses_and_in_their_order() {
+        let mut kept = Kept::default();
+        kept.keep(region_at(ADD_MEM_REG, 1, 7, 0x5000));
+        kept.keep(region_at(ADD_MEM_REG, 2, 8, 0x6000));
+        kept.keep(region_at(REM_MEM_REG, 1, 7, 0));
+        assert_eq!(said(&kept), [(ADD_MEM_REG, 2)]);
+        // One of a table goes, and another comes in its place.
+        kept.keep(message(SET_MEM_TABLE, &[5; 40]));
+        kept.keep(region_at(REM_MEM_REG, 3, 9, 0));
+        kept.keep(region_at(ADD_MEM_REG, 3, 9, 0x7000));
+        let expected = [(SET_MEM_TABLE, 5), (REM_MEM_REG, 3), (ADD_MEM_REG, 3)];
+        assert_eq!(said(&kept), expected);
+    }
+
+    #[test]
+    fn a_new_table_ends_what_was_too_much() {
+        let mut kept = Kept::default();
+        for region in 0..=KEPT_MAX as u64 {
+            kept.keep(region_at(ADD_MEM_REG, region, 0, 0));
+        }
+        kept.keep(message(SET_VRING_KICK, &[4; 16]));
+        assert!(kept.copies().is_err());
+        kept.keep(message(SET_MEM_TABLE, &[5; 40]));
+        assert_eq!(said(&kept), [(SET_MEM_TABLE, 5), (SET_VRING_KICK, 4)]);
     }
 }

@@ -10,7 +10,7 @@ use std::{
         Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -21,7 +21,7 @@ use rustix::{
 use super::relay::Message;
 
 /// A frontend that leaves a message unfinished for longer is not handed over.
-const PATIENCE: Duration = Duration::from_millis(200);
+pub const STOPS_WITHIN: Duration = Duration::from_millis(200);
 
 /// A connection as a successor gets it: its socket, and what was said on it.
 #[derive(Debug)]
@@ -39,8 +39,8 @@ struct State {
     goes_on: u64,
     /// There is a connection.
     is_connected: bool,
-    /// It has stopped, and this is its connection, if it can be handed over.
-    stopped: Option<Option<Connection>>,
+    /// It has stopped, and this is its connection, or why that cannot be handed over.
+    stopped: Option<io::Result<Connection>>,
     /// A connection that it begins with has heard everything again, or has failed.
     begun: bool,
 }
@@ -112,27 +112,40 @@ impl Link {
         self.changed.notify_all();
     }
 
-    /// Waits until then.
-    pub fn wait_until_begun(&self) {
+    /// Waits until then, or until another time.
+    pub fn wait_until_begun(&self, until: Instant) {
         let state = self.state();
         let waits = |state: &mut State| !state.begun;
-        drop(self.changed.wait_timeout_while(state, PATIENCE, waits));
+        let patience = until.saturating_duration_since(Instant::now());
+        drop(self.changed.wait_timeout_while(state, patience, waits));
     }
 
-    /// Stops the session between two messages; its connection, if there is one that can be handed
-    /// over.
-    pub fn stop(&self) -> Option<Connection> {
+    /// The session is to stop between two messages, and not to begin another connection.
+    pub fn stop(&self) {
         let mut state = self.state();
         (state.stops, state.stopped) = (state.stops + 1, None);
-        if !state.is_connected {
-            return None;
+        if state.is_connected {
+            // It fails only if it has been written to so often that it is readable anyway.
+            let _ = write(&self.wake, &1u64.to_ne_bytes());
         }
-        // It fails only if it has been written to so often that it is readable anyway.
-        let _ = write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Waits until a session that is to stop has stopped: its connection, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be handed over: it was not copied, which is an error of the kernel, or the session
+    /// did not stop in time.
+    pub fn connection(&self, until: Instant) -> io::Result<Option<Connection>> {
         let waits = |state: &mut State| state.stopped.is_none() && state.is_connected;
-        let waited = self.changed.wait_timeout_while(state, PATIENCE, waits);
+        let patience = until.saturating_duration_since(Instant::now());
+        let state = self.state();
+        let waited = self.changed.wait_timeout_while(state, patience, waits);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.stopped.take()?
+        match state.stopped.take() {
+            None if state.is_connected => Err(io::Error::other("its frontend is in a message")),
+            None => Ok(None),
+            Some(connection) => connection.map(Some),
+        }
     }
 
     /// The session goes on.
@@ -143,7 +156,7 @@ impl Link {
     }
 
     /// The session has stopped; returns when it goes on.
-    pub fn stopped(&self, connection: Option<Connection>) {
+    pub fn stopped(&self, connection: io::Result<Connection>) {
         let _ = read(&self.wake, &mut [0; 8]);
         let mut state = self.state();
         state.stopped = Some(connection);
@@ -152,5 +165,32 @@ impl Link {
         let this = state.stops;
         let waits = |state: &mut State| state.goes_on < this;
         drop(self.changed.wait_while(state, waits));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_that_do_not_stop_are_waited_for_at_once() {
+        let links: Vec<_> = (0..10).map(|_| Link::new(false).expect("a link")).collect();
+        for link in &links[1..] {
+            link.connect(|| Some(())).expect("a connection");
+        }
+        let start = Instant::now();
+        links.iter().for_each(Link::stop);
+        let until = Instant::now() + STOPS_WITHIN;
+        assert!(links[0].connection(until).is_ok_and(|none| none.is_none()));
+        for link in &links[1..] {
+            let error = link.connection(until).expect_err("it did not stop");
+            assert_eq!(error.raw_os_error(), None);
+        }
+        assert!(start.elapsed() >= STOPS_WITHIN);
+        assert!(start.elapsed() < 3 * STOPS_WITHIN);
+        // Nothing begins until they go on.
+        assert!(links[0].connect(|| Some(())).is_none());
+        links[0].go_on();
+        assert!(links[0].connect(|| Some(())).is_some());
     }
 }

@@ -182,7 +182,7 @@ impl Relay<'_> {
             let stream = self.frontend.try_clone()?;
             Ok(Connection { stream, said })
         });
-        self.link.stopped(connection.ok());
+        self.link.stopped(connection);
         Ok(())
     }
 }
