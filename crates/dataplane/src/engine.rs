@@ -300,6 +300,13 @@ impl Engine {
             self.drop_at(number, Drop::Left);
             self.release(id);
         }
+        // Of those that were cut, parts may wait still; their chains go with the ring all the same.
+        let has_chain = |id: &FrameId| {
+            let frame = self.frames.get(*id);
+            frame.from == number && frame.pending > 0 && frame.token.is_some()
+        };
+        dropped.retain(has_chain);
+        dropped.into_iter().for_each(|id| self.keep_copy(id));
         self.settle();
     }
 
@@ -695,6 +702,7 @@ impl Engine {
         };
         // A predecessor has delivered the first of them.
         let delivered = usize::from(self.frames.get(id).parts);
+        self.frames.get_mut(id).empty();
         for part in parts.into_iter().skip(delivered) {
             let child = self.frames.take();
             self.frames.get_mut(id).pending += 1;
