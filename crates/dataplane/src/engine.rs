@@ -335,6 +335,10 @@ impl Engine {
         let has_shrunk = self.memories[usize::from(number)].is_broken();
         let reason = if has_shrunk { SHRUNK } else { reason };
         tracing::warn!(port = number, reason, "the port is closed");
+        if let Some(Port::Vhost(device)) = self.bay_mut(number).map(|bay| &mut bay.port) {
+            // Each of them may break the rules, and would close the port within its closing.
+            device.forget_again();
+        }
         self.detach(number);
         if let Some(bay) = self.bay_mut(number) {
             bay.closed = Some(reason.to_owned());

@@ -512,6 +512,13 @@ impl Device {
         }
     }
 
+    /// Takes no more of what a predecessor had taken.
+    pub fn forget_again(&mut self) {
+        for queue in self.queues.iter_mut().flatten() {
+            queue.again.clear();
+        }
+    }
+
     fn take_from(&mut self, pair: usize, frame: &mut Frame) -> Result<Intake, Broken> {
         let header_bytes = self.header_bytes();
         let Some(queue) = &mut self.queues[transmit(pair)] else {
