@@ -150,6 +150,15 @@ fn has_tag(start: &[u8]) -> bool {
     start.len() >= 18 && start[12..14] == [0x81, 0]
 }
 
+/// The VLAN by which a port's guest knows its frames, 0 = without a tag; both directions of a flow
+/// have the same.
+fn seen_vlan(member: Option<&Membership>, vlan: u16) -> u16 {
+    match member.and_then(|member| member.egress(vlan)) {
+        Some(Tagging::Tag) => vlan,
+        _ => 0,
+    }
+}
+
 impl Engine {
     /// A switch without ports. `hash_key` is a secret.
     pub fn new(choice: Choice, hash_key: [u64; 2]) -> Self {
@@ -487,10 +496,12 @@ impl Engine {
             return;
         }
         let member = self.learning.membership(number);
-        // An access port whose frames have a second tag would choose its VLAN behind a native one.
+        // An access port whose frames have a second tag would choose its VLAN behind a native one,
+        // and enforcement would not know a flow by what other switches take for its tag.
         let next = frame.start().get(kind_at..kind_at + 2);
         let nested = next.is_some_and(|next| is_tag(u16::from_be_bytes([next[0], next[1]])));
-        if nested && matches!(member, Some(Membership::Access(vlan)) if *vlan != 0) {
+        let has_vlan = matches!(member, Some(Membership::Access(vlan)) if *vlan != 0);
+        if nested && (has_vlan || is_governed) {
             bay.counters.drop(Drop::Vlan);
             return;
         }
@@ -504,7 +515,8 @@ impl Engine {
             None => None,
             Some(govern) => {
                 let memory = &self.memories[usize::from(number)];
-                match govern.from_guest(number, frame, memory, self.now_ns) {
+                let vlan = seen_vlan(member, vlan);
+                match govern.from_guest(number, vlan, frame, memory, self.now_ns) {
                     Fate::Pass => None,
                     Fate::PassWith(fack) => Some(fack),
                     Fate::Drop(reason) => return bay.counters.drop(reason),
@@ -592,13 +604,14 @@ impl Engine {
         bay.flooded += 1;
         let frame = self.frames.get(id);
         let (from, pair, vlan, work) = (frame.from, frame.pair, frame.vlan, frame.work);
+        let parts = frame.parts;
         let whole = frame.whole(&self.memories[usize::from(from)]);
         let copy = self.frames.take();
         let frame = self.frames.get_mut(copy);
         frame.set_own(&whole);
         (frame.from, frame.pair, frame.vlan, frame.work) = (from, pair, vlan, work);
         (frame.token, frame.parent, frame.pending) = (None, None, 1);
-        frame.flooded = Some(exit);
+        (frame.flooded, frame.parts) = (Some(exit), parts);
         self.offer(copy, exit);
         self.release(copy);
     }
@@ -611,11 +624,14 @@ impl Engine {
         };
         if !bay.port.is_up() && bay.awaited_ns.is_none() {
             bay.counters.drop(Drop::NoReceiver);
-            return;
+        } else if self.reaches(id, exit) {
+            self.offer_edited(id, exit);
         }
-        if !self.reaches(id, exit) {
-            return;
-        }
+    }
+
+    /// Offers a frame that has passed the vNIC of its exit.
+    #[inline]
+    fn offer_edited(&mut self, id: FrameId, exit: u16) {
         let takes = self.bays[usize::from(exit)]
             .as_ref()
             .is_some_and(|bay| bay.port.takes().takes(self.frames.get(id).work));
@@ -634,11 +650,7 @@ impl Engine {
             return true;
         };
         let frame = self.frames.get_mut(id);
-        let member = self.learning.membership(exit);
-        let vlan = match member.and_then(|member| member.egress(frame.vlan)) {
-            Some(Tagging::Tag) => frame.vlan,
-            _ => 0,
-        };
+        let vlan = seen_vlan(self.learning.membership(exit), frame.vlan);
         let memory = &self.memories[usize::from(frame.from)];
         match govern.to_guest(exit, vlan, frame, memory, self.now_ns) {
             Fate::Pass | Fate::PassWith(_) => true,
