@@ -12,6 +12,9 @@
 #[cfg(test)]
 mod killed;
 mod restore;
+#[cfg(test)]
+mod resumed;
+mod tags;
 mod waits;
 
 use std::{collections::HashSet, mem, sync::Arc};
@@ -19,9 +22,10 @@ use std::{collections::HashSet, mem, sync::Arc};
 use sluicegate_vswitch::{
     Bound, Config, Handover, Point, Side, Switch, WhenFull,
     filter::{Filter, is_tag},
-    learning::{Learning, LearningLimits, Mac, Membership, Route, Tagging},
+    learning::{Learning, LearningLimits, Membership, Route},
 };
 
+use self::tags::{addresses, retag, seen_vlan};
 use crate::{
     count::{Counters, Drop},
     frame::{Frame, FrameId, START, Store},
@@ -134,31 +138,6 @@ fn places(choice: &Choice) -> Config {
     }
 }
 
-/// Of the start of a frame: destination, source, tag, and where its type is.
-fn addresses(start: &[u8]) -> (Mac, Mac, Option<u16>, usize) {
-    let mac = |at: usize| {
-        let mut mac = [0; 6];
-        mac.copy_from_slice(&start[at..at + 6]);
-        mac
-    };
-    let tag = has_tag(start).then(|| u16::from_be_bytes([start[14], start[15]]));
-    (mac(0), mac(6), tag, if tag.is_some() { 16 } else { 12 })
-}
-
-/// Whether the start of a frame has a tag of a VLAN (IEEE 802.1Q, 9.6).
-fn has_tag(start: &[u8]) -> bool {
-    start.len() >= 18 && start[12..14] == [0x81, 0]
-}
-
-/// The VLAN by which a port's guest knows its frames, 0 = without a tag; both directions of a flow
-/// have the same.
-fn seen_vlan(member: Option<&Membership>, vlan: u16) -> u16 {
-    match member.and_then(|member| member.egress(vlan)) {
-        Some(Tagging::Tag) => vlan,
-        _ => 0,
-    }
-}
-
 impl Engine {
     /// A switch without ports. `hash_key` is a secret.
     pub fn new(choice: Choice, hash_key: [u64; 2]) -> Self {
@@ -216,6 +195,7 @@ impl Engine {
     /// Removes a port. What it has sent is delivered, what waits for it is dropped.
     pub fn remove(&mut self, number: u16) {
         self.detach(number);
+        self.settle();
         if let Some(Port::Vhost(device)) = self.bay_mut(number).map(|bay| &mut bay.port) {
             device.reset();
         }
@@ -263,6 +243,7 @@ impl Engine {
         let index = usize::from(number);
         if matches!(change, Change::Memory(_) | Change::Stop(_) | Change::Gone) {
             self.detach(number);
+            self.settle();
         }
         let (starts, is_gone) = match change {
             Change::Start(..) => (true, false),
@@ -316,7 +297,6 @@ impl Engine {
         };
         dropped.retain(has_chain);
         dropped.into_iter().for_each(|id| self.keep_copy(id));
-        self.settle();
     }
 
     /// Drops all frames that wait for a port.
@@ -338,7 +318,8 @@ impl Engine {
         }
     }
 
-    /// A guest broke the rules: its port is closed, and others go on.
+    /// A guest broke the rules: its port is closed, and others go on. Another guest's frame may be
+    /// on its way meanwhile, so rings are shown later.
     fn close(&mut self, number: u16, reason: &str) {
         // Zeros in place of its ring break the rules as well.
         let has_shrunk = self.memories[usize::from(number)].is_broken();
@@ -384,7 +365,10 @@ impl Engine {
             };
             match bay.port.arm() {
                 Ok(found) => work |= found,
-                Err(Broken(reason)) => self.close(number, reason),
+                Err(Broken(reason)) => {
+                    self.close(number, reason);
+                    work = true;
+                }
             }
         }
         work
@@ -416,6 +400,7 @@ impl Engine {
             }
         }
         self.give_up_waiting();
+        self.settle();
     }
 
     fn take_burst(&mut self, number: u16) -> usize {
@@ -859,35 +844,5 @@ impl Engine {
             Delivery::Refused => bay.counters.drop(Drop::Refused),
         }
         delivered
-    }
-}
-
-/// The start of a frame with or without a tag, as it leaves, and by how many bytes it has grown.
-#[inline]
-fn retag<'a>(
-    frame: &'a Frame,
-    tagging: Tagging,
-    edited: &'a mut [u8; START + 4],
-) -> (&'a [u8], i16) {
-    let start = frame.start();
-    let is_tagged = has_tag(start);
-    match (is_tagged, tagging) {
-        (false, Tagging::None) => (start, 0),
-        (true, Tagging::None) => {
-            edited[..12].copy_from_slice(&start[..12]);
-            let kept = start.len() - 16;
-            edited[12..12 + kept].copy_from_slice(&start[16..]);
-            (&edited[..12 + kept], -4)
-        }
-        (_, Tagging::Tag) => {
-            let priority = if is_tagged { start[14] & 0xf0 } else { 0 };
-            let behind = if is_tagged { 16 } else { 12 };
-            edited[..12].copy_from_slice(&start[..12]);
-            let [high, low] = frame.vlan.to_be_bytes();
-            edited[12..16].copy_from_slice(&[0x81, 0, priority | high, low]);
-            let kept = start.len() - behind;
-            edited[16..16 + kept].copy_from_slice(&start[behind..]);
-            (&edited[..16 + kept], if is_tagged { 0 } else { 4 })
-        }
     }
 }
