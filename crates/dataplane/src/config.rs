@@ -342,6 +342,12 @@ fn read_member(table: &Table<'_>) -> Membership {
     let mut tagged: Vec<_> = list.iter().filter_map(number).collect();
     tagged.sort_unstable();
     tagged.dedup();
+    if native.is_some_and(|native| tagged.contains(&native)) {
+        table.refuse(
+            "native_vlan",
+            "its frames have no tags: take its number out of trunk",
+        );
+    }
     Membership::Trunk { tagged, native }
 }
 
@@ -475,6 +481,11 @@ listen = true
 vlan = 5000
 macs = ["01:00:00:00:00:01", "52:54:00:00:01"]
 addresses = ["10.0.0.0/40"]
+[[port]]
+name = "vm3"
+tap = "sg1"
+trunk = [10, 20]
+native_vlan = 10
 "#;
         let problems = Config::parse("switch.toml", text).expect_err("a bad file");
         let text = problems.to_string();
@@ -489,6 +500,7 @@ addresses = ["10.0.0.0/40"]
             "not the address of one adapter",
             "'52:54:00:00:01' is no Ethernet address",
             "'10.0.0.0/40' is no prefix",
+            "port[3].native_vlan",
         ] {
             assert!(text.contains(expected), "{expected} in:\n{text}");
         }

@@ -12,6 +12,9 @@
 #[cfg(test)]
 mod killed;
 mod restore;
+#[cfg(test)]
+mod resumed;
+mod tags;
 mod waits;
 
 use std::{collections::HashSet, mem, sync::Arc};
@@ -19,9 +22,10 @@ use std::{collections::HashSet, mem, sync::Arc};
 use sluicegate_vswitch::{
     Bound, Config, Handover, Point, Side, Switch, WhenFull,
     filter::{Filter, is_tag},
-    learning::{Learning, LearningLimits, Mac, Membership, Route, Tagging},
+    learning::{Learning, LearningLimits, Membership, Route},
 };
 
+use self::tags::{addresses, retag, seen_vlan};
 use crate::{
     count::{Counters, Drop},
     frame::{Frame, FrameId, START, Store},
@@ -134,22 +138,6 @@ fn places(choice: &Choice) -> Config {
     }
 }
 
-/// Of the start of a frame: destination, source, tag, and where its type is.
-fn addresses(start: &[u8]) -> (Mac, Mac, Option<u16>, usize) {
-    let mac = |at: usize| {
-        let mut mac = [0; 6];
-        mac.copy_from_slice(&start[at..at + 6]);
-        mac
-    };
-    let tag = has_tag(start).then(|| u16::from_be_bytes([start[14], start[15]]));
-    (mac(0), mac(6), tag, if tag.is_some() { 16 } else { 12 })
-}
-
-/// Whether the start of a frame has a tag of a VLAN (IEEE 802.1Q, 9.6).
-fn has_tag(start: &[u8]) -> bool {
-    start.len() >= 18 && start[12..14] == [0x81, 0]
-}
-
 impl Engine {
     /// A switch without ports. `hash_key` is a secret.
     pub fn new(choice: Choice, hash_key: [u64; 2]) -> Self {
@@ -207,6 +195,7 @@ impl Engine {
     /// Removes a port. What it has sent is delivered, what waits for it is dropped.
     pub fn remove(&mut self, number: u16) {
         self.detach(number);
+        self.settle();
         if let Some(Port::Vhost(device)) = self.bay_mut(number).map(|bay| &mut bay.port) {
             device.reset();
         }
@@ -254,6 +243,7 @@ impl Engine {
         let index = usize::from(number);
         if matches!(change, Change::Memory(_) | Change::Stop(_) | Change::Gone) {
             self.detach(number);
+            self.settle();
         }
         let (starts, is_gone) = match change {
             Change::Start(..) => (true, false),
@@ -300,7 +290,13 @@ impl Engine {
             self.drop_at(number, Drop::Left);
             self.release(id);
         }
-        self.settle();
+        // Of those that were cut, parts may wait still; their chains go with the ring all the same.
+        let has_chain = |id: &FrameId| {
+            let frame = self.frames.get(*id);
+            frame.from == number && frame.pending > 0 && frame.token.is_some()
+        };
+        dropped.retain(has_chain);
+        dropped.into_iter().for_each(|id| self.keep_copy(id));
     }
 
     /// Drops all frames that wait for a port.
@@ -322,12 +318,17 @@ impl Engine {
         }
     }
 
-    /// A guest broke the rules: its port is closed, and others go on.
+    /// A guest broke the rules: its port is closed, and others go on. Another guest's frame may be
+    /// on its way meanwhile, so rings are shown later.
     fn close(&mut self, number: u16, reason: &str) {
         // Zeros in place of its ring break the rules as well.
         let has_shrunk = self.memories[usize::from(number)].is_broken();
         let reason = if has_shrunk { SHRUNK } else { reason };
         tracing::warn!(port = number, reason, "the port is closed");
+        if let Some(Port::Vhost(device)) = self.bay_mut(number).map(|bay| &mut bay.port) {
+            // Each of them may break the rules, and would close the port within its closing.
+            device.forget_again();
+        }
         self.detach(number);
         if let Some(bay) = self.bay_mut(number) {
             bay.closed = Some(reason.to_owned());
@@ -364,7 +365,10 @@ impl Engine {
             };
             match bay.port.arm() {
                 Ok(found) => work |= found,
-                Err(Broken(reason)) => self.close(number, reason),
+                Err(Broken(reason)) => {
+                    self.close(number, reason);
+                    work = true;
+                }
             }
         }
         work
@@ -396,6 +400,7 @@ impl Engine {
             }
         }
         self.give_up_waiting();
+        self.settle();
     }
 
     fn take_burst(&mut self, number: u16) -> usize {
@@ -476,10 +481,12 @@ impl Engine {
             return;
         }
         let member = self.learning.membership(number);
-        // An access port whose frames have a second tag would choose its VLAN behind a native one.
+        // An access port whose frames have a second tag would choose its VLAN behind a native one,
+        // and enforcement would not know a flow by what other switches take for its tag.
         let next = frame.start().get(kind_at..kind_at + 2);
         let nested = next.is_some_and(|next| is_tag(u16::from_be_bytes([next[0], next[1]])));
-        if nested && matches!(member, Some(Membership::Access(vlan)) if *vlan != 0) {
+        let has_vlan = matches!(member, Some(Membership::Access(vlan)) if *vlan != 0);
+        if nested && (has_vlan || is_governed) {
             bay.counters.drop(Drop::Vlan);
             return;
         }
@@ -493,7 +500,8 @@ impl Engine {
             None => None,
             Some(govern) => {
                 let memory = &self.memories[usize::from(number)];
-                match govern.from_guest(number, frame, memory, self.now_ns) {
+                let vlan = seen_vlan(member, vlan);
+                match govern.from_guest(number, vlan, frame, memory, self.now_ns) {
                     Fate::Pass => None,
                     Fate::PassWith(fack) => Some(fack),
                     Fate::Drop(reason) => return bay.counters.drop(reason),
@@ -581,13 +589,14 @@ impl Engine {
         bay.flooded += 1;
         let frame = self.frames.get(id);
         let (from, pair, vlan, work) = (frame.from, frame.pair, frame.vlan, frame.work);
+        let parts = frame.parts;
         let whole = frame.whole(&self.memories[usize::from(from)]);
         let copy = self.frames.take();
         let frame = self.frames.get_mut(copy);
         frame.set_own(&whole);
         (frame.from, frame.pair, frame.vlan, frame.work) = (from, pair, vlan, work);
         (frame.token, frame.parent, frame.pending) = (None, None, 1);
-        frame.flooded = Some(exit);
+        (frame.flooded, frame.parts) = (Some(exit), parts);
         self.offer(copy, exit);
         self.release(copy);
     }
@@ -600,11 +609,14 @@ impl Engine {
         };
         if !bay.port.is_up() && bay.awaited_ns.is_none() {
             bay.counters.drop(Drop::NoReceiver);
-            return;
+        } else if self.reaches(id, exit) {
+            self.offer_edited(id, exit);
         }
-        if !self.reaches(id, exit) {
-            return;
-        }
+    }
+
+    /// Offers a frame that has passed the vNIC of its exit.
+    #[inline]
+    fn offer_edited(&mut self, id: FrameId, exit: u16) {
         let takes = self.bays[usize::from(exit)]
             .as_ref()
             .is_some_and(|bay| bay.port.takes().takes(self.frames.get(id).work));
@@ -623,11 +635,7 @@ impl Engine {
             return true;
         };
         let frame = self.frames.get_mut(id);
-        let member = self.learning.membership(exit);
-        let vlan = match member.and_then(|member| member.egress(frame.vlan)) {
-            Some(Tagging::Tag) => frame.vlan,
-            _ => 0,
-        };
+        let vlan = seen_vlan(self.learning.membership(exit), frame.vlan);
         let memory = &self.memories[usize::from(frame.from)];
         match govern.to_guest(exit, vlan, frame, memory, self.now_ns) {
             Fate::Pass | Fate::PassWith(_) => true,
@@ -695,6 +703,7 @@ impl Engine {
         };
         // A predecessor has delivered the first of them.
         let delivered = usize::from(self.frames.get(id).parts);
+        self.frames.get_mut(id).empty();
         for part in parts.into_iter().skip(delivered) {
             let child = self.frames.take();
             self.frames.get_mut(id).pending += 1;
@@ -835,35 +844,5 @@ impl Engine {
             Delivery::Refused => bay.counters.drop(Drop::Refused),
         }
         delivered
-    }
-}
-
-/// The start of a frame with or without a tag, as it leaves, and by how many bytes it has grown.
-#[inline]
-fn retag<'a>(
-    frame: &'a Frame,
-    tagging: Tagging,
-    edited: &'a mut [u8; START + 4],
-) -> (&'a [u8], i16) {
-    let start = frame.start();
-    let is_tagged = has_tag(start);
-    match (is_tagged, tagging) {
-        (false, Tagging::None) => (start, 0),
-        (true, Tagging::None) => {
-            edited[..12].copy_from_slice(&start[..12]);
-            let kept = start.len() - 16;
-            edited[12..12 + kept].copy_from_slice(&start[16..]);
-            (&edited[..12 + kept], -4)
-        }
-        (_, Tagging::Tag) => {
-            let priority = if is_tagged { start[14] & 0xf0 } else { 0 };
-            let behind = if is_tagged { 16 } else { 12 };
-            edited[..12].copy_from_slice(&start[..12]);
-            let [high, low] = frame.vlan.to_be_bytes();
-            edited[12..16].copy_from_slice(&[0x81, 0, priority | high, low]);
-            let kept = start.len() - behind;
-            edited[16..16 + kept].copy_from_slice(&start[behind..]);
-            (&edited[..16 + kept], if is_tagged { 0 } else { 4 })
-        }
     }
 }

@@ -122,6 +122,13 @@ impl Frame {
         self.rest = Rest::Own;
     }
 
+    /// Keeps only its first bytes: the others are in the frames that it was cut into.
+    pub fn empty(&mut self) {
+        self.bytes = self.bytes.min(START as u32);
+        (self.own, self.rest) = (Vec::new(), Rest::Own);
+        self.pieces.clear();
+    }
+
     /// The whole frame.
     pub fn whole(&self, memory: &Memory) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.bytes as usize);

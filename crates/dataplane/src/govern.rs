@@ -226,15 +226,16 @@ impl Govern {
         &self.vnics
     }
 
-    /// A frame that a port's guest sends. Edits its start, and its length.
+    /// A frame that a port's guest sends. Its flow is that of this VLAN, in which the guest has the
+    /// frames that come back; 0 = without a tag. Edits its start, and its length.
     pub fn from_guest(
         &mut self,
         port: u16,
+        vlan: u16,
         frame: &mut Frame,
         memory: &Memory,
         now_ns: u64,
     ) -> Fate {
-        let vlan = None;
         self.pass(port, frame, memory, (Direction::FromTenant, vlan), now_ns)
     }
 
@@ -247,8 +248,7 @@ impl Govern {
         memory: &Memory,
         now_ns: u64,
     ) -> Fate {
-        let way = (Direction::ToTenant, Some(vlan));
-        self.pass(port, frame, memory, way, now_ns)
+        self.pass(port, frame, memory, (Direction::ToTenant, vlan), now_ns)
     }
 
     #[inline]
@@ -257,7 +257,7 @@ impl Govern {
         port: u16,
         frame: &mut Frame,
         memory: &Memory,
-        (direction, vlan): (Direction, Option<u16>),
+        (direction, vlan): (Direction, u16),
         now_ns: u64,
     ) -> Fate {
         let Some(ifindex) = self.ifindex(port) else {
@@ -286,9 +286,7 @@ impl Govern {
                 Err(_) => return Fate::Drop(Drop::Malformed),
             }
         }
-        if let Some(vlan) = vlan {
-            packet.set_vlan(vlan);
-        }
+        packet.set_vlan(vlan);
         let fate = self.read(port, &mut packet, &mut view, direction, now_ns);
         let bytes = view.bytes();
         if is_whole {

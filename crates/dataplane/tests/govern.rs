@@ -19,7 +19,7 @@ use std::{
 };
 
 use common::{
-    Guest, PLAIN, frame, mac,
+    Guest, PLAIN, frame, mac, number,
     spaces::{Spaces, ip},
     until,
 };
@@ -468,6 +468,42 @@ fn a_checksum_that_would_be_written_over_headers_is_refused() {
     }
     until("drops", || switch.drops(0, Reason::Malformed) == 3);
     assert!(b.receive().is_none());
+}
+
+/// The frame with this tag.
+fn tagged(frame: &[u8], tag: [u8; 4]) -> Vec<u8> {
+    [&frame[..12], &tag, &frame[12..]].concat()
+}
+
+#[test]
+fn both_directions_of_a_connection_are_one_flow_whatever_the_tags() {
+    let port = |name: &str, vlans: &str| {
+        format!("[[port]]\nname = \"{name}\"\nvhost_user = \"@/{name}.sock\"\n{vlans}\n")
+    };
+    let all = port("a", "trunk = [10]") + &port("b", "vlan = 10") + &port("c", "") + &port("d", "");
+    let switch = Governed::start("tags", Some(CAPPED), &all);
+    let [mut a, mut b] = ["a", "b"].map(|port| switch.guest(port));
+    // One of them has a tag and the other none.
+    let tag = [0x81, 0, 0, 10];
+    let syn = segment(1, 2, [999, 0], SYN, &MSS, 0);
+    let answer = segment(2, 1, [4999, 1000], SYN | ACK, &MSS, 0);
+    assert!(a.send(&tagged(&syn, tag)));
+    assert_eq!(b.expect()[47], SYN);
+    assert!(b.send(&answer));
+    assert_eq!(a.expect()[51], SYN | ACK);
+    let keys: [Vec<u16>; 2] =
+        [0, 1].map(|port| switch.flows(port).iter().map(|(key, _)| key.vlan).collect());
+    assert_eq!(keys, [vec![10], vec![0]], "one flow of each vNIC");
+    // Tags that the switch does not read would be another flow's on the way back.
+    let [mut c, mut d] = ["c", "d"].map(|port| switch.guest(port));
+    common::introduce(&mut [(&mut c, 1), (&mut d, 2)]);
+    assert!(c.send(&tagged(&syn, [0x88, 0xa8, 0, 10])));
+    assert!(c.send(&frame(mac(2), mac(1), 1, 60)));
+    assert_eq!(number(&d.expect()), (1, 1));
+    assert_eq!(
+        (switch.drops(2, Reason::Vlan), switch.flows(2).len()),
+        (1, 0)
+    );
 }
 
 #[test]

@@ -170,6 +170,56 @@ fn memory_that_shrinks() {
 }
 
 #[test]
+fn a_ring_that_begins_anew_smaller_while_parts_of_its_segments_wait() {
+    const SEGMENT: Work = Work {
+        checksum: Some((34, 16)),
+        segment: Some((Family::Tcp4, 1400, false)),
+    };
+    const PARTS: usize = 46;
+    let bench = Bench::new("", &[("bad", ""), ("b", "")]);
+    let [mut bad, mut b] = [("bad", LINUX), ("b", PLAIN)].map(|(port, has)| bench.guest(port, has));
+    introduce(&mut [(&mut bad, 1), (&mut b, 2)]);
+    let mut bytes = SEGMENT.header(54).to_vec();
+    bytes.extend([mac(2), mac(1)].concat());
+    bytes.extend([8, 0, 0x45, 0, 0, 0, 0, 1, 0, 0, 64, 6, 0, 0]);
+    bytes.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+    bytes.extend([4, 0, 5, 0, 0, 0, 0, 100, 0, 0, 0, 1, 5 << 4, 0x10, 1, 0]);
+    bytes.resize(12 + 54 + 1400 * PARTS, 0);
+    let at = GUEST + bad.buffer(1, 0);
+    let piece = bad.memory.guest(at, bytes.len() as u32).expect("in memory");
+    bad.memory.write(piece, &bytes);
+    // The second round has the places of the first one's frames in the other order. It has fewer
+    // parts, so that a cut frame comes behind them.
+    for parts in [PARTS, PARTS - 6] {
+        let (length, frames) = (12 + 54 + 1400 * parts, usize::from(SIZE) * parts);
+        for slot in 0..SIZE {
+            bad.describe(1, slot, at, length as u32, 0, 0);
+            bad.offer_head(slot);
+        }
+        until("all are cut", || {
+            bench.ask(|worker| worker.engine.waiting(1).0) == [(0, frames - usize::from(SIZE))]
+        });
+        if parts == PARTS {
+            assert_eq!(b.drain().len(), frames);
+            until("all are back", || {
+                bench.ask(|worker| worker.engine.held()) == 0
+            });
+        }
+    }
+    let base = bad.stop(1);
+    bad.restart_transmit(64, base as u16);
+    let used = bad.transmit_used();
+    assert!(
+        bench.drops(0, Reason::Left) > 0,
+        "it left more than is kept"
+    );
+    let kept = b.drain().len();
+    assert!((2 * PARTS..256 * (PARTS - 6)).contains(&kept), "{kept}");
+    assert_eq!(bench.ask(|worker| worker.engine.held()), 0);
+    assert_eq!(bad.transmit_used(), used, "nothing else comes back");
+}
+
+#[test]
 fn frames_that_are_none_are_counted_and_go_nowhere() {
     let bench = Bench::new("", &[("a", ""), ("b", ""), ("bad", "")]);
     let others = Others::begin(&bench);

@@ -148,13 +148,16 @@ impl Engine {
         copies
     }
 
-    /// Takes a frame that a predecessor had.
+    /// Takes a frame that a predecessor had, and that has passed both vNICs there.
     pub fn take_copy(&mut self, copy: &Copy, bytes: &[u8]) {
         let most = self.memories.len().max(usize::from(copy.from) + 1);
         self.memories.resize_with(most, Arc::<Memory>::default);
         let Some(bay) = self.bay_mut(copy.exit) else {
             return;
         };
+        if !bay.port.is_up() && bay.awaited_ns.is_none() {
+            return bay.counters.drop(Drop::NoReceiver);
+        }
         bay.flooded += u32::from(copy.is_flooded);
         let id = self.frames.take();
         let frame = self.frames.get_mut(id);
@@ -163,7 +166,7 @@ impl Engine {
             (copy.from, copy.pair, copy.vlan, copy.work);
         (frame.token, frame.parent, frame.pending) = (None, None, 1);
         frame.flooded = copy.is_flooded.then_some(copy.exit);
-        self.offer(id, copy.exit);
+        self.offer_edited(id, copy.exit);
         self.release(id);
     }
 }

@@ -97,7 +97,10 @@ impl Queue {
 
     #[inline]
     fn release(&mut self, memory: &Memory, head: u16) {
-        let hold = &mut self.holds[usize::from(head)];
+        let hold = self.holds.get_mut(usize::from(head));
+        let Some(hold) = hold.filter(|hold| hold.order != 0) else {
+            return;
+        };
         if let Some(record) = self.record.as_ref().filter(|_| hold.is_recorded) {
             record.release(head);
         }
@@ -509,6 +512,13 @@ impl Device {
         }
     }
 
+    /// Takes no more of what a predecessor had taken.
+    pub fn forget_again(&mut self) {
+        for queue in self.queues.iter_mut().flatten() {
+            queue.again.clear();
+        }
+    }
+
     fn take_from(&mut self, pair: usize, frame: &mut Frame) -> Result<Intake, Broken> {
         let header_bytes = self.header_bytes();
         let Some(queue) = &mut self.queues[transmit(pair)] else {
@@ -556,7 +566,10 @@ impl Device {
     /// So many parts of a frame are delivered, which a successor does not send again.
     pub fn deliver_parts(&mut self, pair: u16, head: u16, parts: u16) {
         if let Some(queue) = &mut self.queues[transmit(usize::from(pair))] {
-            let hold = &mut queue.holds[usize::from(head)];
+            let hold = queue.holds.get_mut(usize::from(head));
+            let Some(hold) = hold.filter(|hold| hold.order != 0) else {
+                return;
+            };
             hold.parts = parts;
             if !std::mem::replace(&mut hold.is_listed, true) {
                 queue.unrecorded.push(head);

@@ -325,6 +325,33 @@ impl Guest {
         self.frontend.get_features().expect("all was done");
     }
 
+    /// Starts the ring by which it sends once more, with so many entries.
+    pub fn restart_transmit(&mut self, size: u16, base_index: u16) {
+        let (index, base) = (self.transmit.index, USER + self.transmit.base);
+        let config = VringConfigData {
+            queue_max_size: SIZE,
+            queue_size: size,
+            flags: 0,
+            desc_table_addr: base,
+            used_ring_addr: base + 0x6000,
+            avail_ring_addr: base + 0x4000,
+            log_addr: None,
+        };
+        let frontend = &mut self.frontend;
+        frontend.set_vring_num(index, size).expect("size");
+        frontend.set_vring_addr(index, &config).expect("addresses");
+        frontend.set_vring_base(index, base_index).expect("base");
+        frontend
+            .set_vring_kick(index, &self.transmit.kick)
+            .expect("kick");
+        frontend.set_vring_enable(index, true).expect("enabled");
+    }
+
+    /// The index of the chains that came back to it.
+    pub fn transmit_used(&self) -> u16 {
+        self.transmit.used_index.load()
+    }
+
     fn at(&self, offset: u64, bytes: u32) -> Piece {
         self.memory.guest(GUEST + offset, bytes).expect("in memory")
     }
