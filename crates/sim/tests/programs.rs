@@ -71,8 +71,8 @@ fn every_program_ends_and_its_critical_path_explains_it() {
                     program.completion_s.unwrap(),
                     path.computing_s + path.network_s,
                 );
-                // The path begins when its first rank does, which is not always the first of all: at
-                // most 6 % late in these.
+                // The path begins when its first rank does, which is not always the first of
+                // all: at most 6 % late in these.
                 let late_s = took_s - on_path_s;
                 assert!(
                     (-1e-9..0.1 * took_s).contains(&late_s),
