@@ -105,7 +105,14 @@ pub struct Place {
 
     /// Ask the userspace switch alone, at this control socket [default: also the one at
     /// /run/sluicegate/switch.sock, if it runs with a policy]
-    #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true, default_missing_value = config::SOCKET, conflicts_with = "netns")]
+    #[arg(
+        long,
+        value_name = "SOCKET",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = config::SOCKET,
+        conflicts_with = "netns"
+    )]
     pub switch: Option<PathBuf>,
 
     /// Where the bpffs is

@@ -19,6 +19,7 @@ mod waits;
 
 use std::{collections::HashSet, mem, sync::Arc};
 
+use sluicegate_core::segment::Direction;
 use sluicegate_vswitch::{
     Bound, Config, Handover, Point, Side, Switch, WhenFull,
     filter::{Filter, is_tag},
@@ -501,7 +502,13 @@ impl Engine {
             Some(govern) => {
                 let memory = &self.memories[usize::from(number)];
                 let vlan = seen_vlan(member, vlan);
-                match govern.from_guest(number, vlan, frame, memory, self.now_ns) {
+                match govern.pass(
+                    number,
+                    frame,
+                    memory,
+                    (Direction::FromTenant, vlan),
+                    self.now_ns,
+                ) {
                     Fate::Pass => None,
                     Fate::PassWith(fack) => Some(fack),
                     Fate::Drop(reason) => return bay.counters.drop(reason),
@@ -538,9 +545,9 @@ impl Engine {
         self.release(id);
     }
 
-    /// Offers a frame to all exits of its VLAN. An exit without room gets a copy: nobody's
-    /// broadcast may wait in its ring for a receiver that is not meant. So does a governed one,
-    /// which edits it.
+    /// Offers a frame to all exits of its VLAN. An exit without room gets a copy, so
+    /// that a broadcast does not hold up the ring of its sender. A governed exit gets one as well,
+    /// since it edits the frame.
     fn offer_all(&mut self, id: FrameId, from: u16, vlan: u16) {
         let mut exits = mem::take(&mut self.flood);
         exits.extend(self.learning.flood(vlan, from).map(|(port, _)| port));
@@ -637,7 +644,13 @@ impl Engine {
         let frame = self.frames.get_mut(id);
         let vlan = seen_vlan(self.learning.membership(exit), frame.vlan);
         let memory = &self.memories[usize::from(frame.from)];
-        match govern.to_guest(exit, vlan, frame, memory, self.now_ns) {
+        match govern.pass(
+            exit,
+            frame,
+            memory,
+            (Direction::ToTenant, vlan),
+            self.now_ns,
+        ) {
             Fate::Pass | Fate::PassWith(_) => true,
             Fate::Drop(reason) => {
                 self.drop_at(exit, reason);

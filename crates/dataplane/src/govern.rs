@@ -166,7 +166,7 @@ impl Govern {
             limits,
             ..governing
         };
-        // Between two frames nobody sees a port whose scope is that of another policy.
+        // All of it happens between two frames, so no frame meets a scope of another policy.
         let table: sluicegate_vswitch::Policy = table.into();
         let ports: Vec<u16> = self.places().map(|(port, _)| port).collect();
         for &port in &ports {
@@ -226,33 +226,11 @@ impl Govern {
         &self.vnics
     }
 
-    /// A frame that a port's guest sends. Its flow is that of this VLAN, in which the guest has the
-    /// frames that come back; 0 = without a tag. Edits its start, and its length.
-    pub fn from_guest(
-        &mut self,
-        port: u16,
-        vlan: u16,
-        frame: &mut Frame,
-        memory: &Memory,
-        now_ns: u64,
-    ) -> Fate {
-        self.pass(port, frame, memory, (Direction::FromTenant, vlan), now_ns)
-    }
-
-    /// A frame for a port's guest, who has it in this VLAN, 0 = without a tag.
-    pub fn to_guest(
-        &mut self,
-        port: u16,
-        vlan: u16,
-        frame: &mut Frame,
-        memory: &Memory,
-        now_ns: u64,
-    ) -> Fate {
-        self.pass(port, frame, memory, (Direction::ToTenant, vlan), now_ns)
-    }
-
+    /// A frame that the guest of a port sends or is about to get. Its flow is that of this VLAN, in
+    /// which the guest has the frames of both directions; 0 = without a tag. Edits its start, and
+    /// its length.
     #[inline]
-    fn pass(
+    pub fn pass(
         &mut self,
         port: u16,
         frame: &mut Frame,

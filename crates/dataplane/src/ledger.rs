@@ -1,8 +1,8 @@
 //! What outlives the process: a file in memory that says which frames were handed over.
 //!
 //! A hand-over changes two rings, that of the receiver and that of the sender, in the memories of
-//! two guests, and no two writes happen at once. So the rings are not asked who has what; this file
-//! is. Everything that a poll does is prepared where drivers do not look: bytes in receive buffers,
+//! two guests, and a process can end between any two writes. So not the rings say which frames were
+//! handed over, but this file. Everything that a poll does is prepared where drivers do not look: bytes in receive buffers,
 //! entries of used rings behind the index that was shown, new values in this file beside those in
 //! force. One write of [`Ledger::commit`] puts all of it in force. Only then are the indices of the
 //! rings shown, and a successor shows them again.
@@ -584,7 +584,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("sg-ledger-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
         let at = |name: &str| directory.join(name);
-        fs::write(at("text"), "some text of somebody").expect("a file");
+        fs::write(at("text"), "a text").expect("a file");
         fs::write(at("short"), "sluice").expect("a file");
         symlink(at("text"), at("link")).expect("a link");
         fs::write(at("open"), "").expect("a file");

@@ -92,10 +92,7 @@ impl Vnic {
 
     fn pass(&mut self, frame: &mut Frame, direction: Direction, vlan: u16, now_ns: u64) -> Fate {
         let (govern, memory) = (&mut self.govern, &self.memory);
-        match direction {
-            Direction::FromTenant => govern.from_guest(PORT, vlan, frame, memory, now_ns),
-            Direction::ToTenant => govern.to_guest(PORT, vlan, frame, memory, now_ns),
-        }
+        govern.pass(PORT, frame, memory, (direction, vlan), now_ns)
     }
 }
 

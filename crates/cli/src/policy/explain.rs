@@ -80,7 +80,14 @@ pub struct Args {
 
     /// By the policy in force of the userspace switch, at this control socket [default: the one at
     /// /run/sluicegate/switch.sock, if it runs and no agent does]
-    #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true, default_missing_value = config::SOCKET, conflicts_with_all = ["netns", "file"])]
+    #[arg(
+        long,
+        value_name = "SOCKET",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = config::SOCKET,
+        conflicts_with_all = ["netns", "file"]
+    )]
     switch: Option<PathBuf>,
 
     /// Where agents say what they do

@@ -35,7 +35,33 @@ const BYTES: u64 = BUFFERS + RINGS as u64 * SIZE as u64 * BUFFER;
 /// Payload of a segment's parts.
 const PART: usize = 300;
 
-fn memfd(bytes: u64) -> File {
+fn choice() -> Choice {
+    Choice {
+        lossless: true,
+        queue: 0,
+        stall_limit_ns: None,
+        learning: LearningLimits::default(),
+    }
+}
+
+/// A switch on this state with so many ports, whose guests are still to connect.
+pub(super) fn successor(state: &File, ports: u16) -> Engine {
+    let ledger = Ledger::over(state.try_clone().expect("a copy")).expect("a ledger");
+    let mut engine = Engine::new(choice(), [1, 3]);
+    engine.keep(Arc::clone(&ledger));
+    for number in 0..ports {
+        let name = format!("g{number}");
+        ledger.claim(number, &name).expect("a name");
+        let device = Device::new(Some(ledger.record(number)));
+        let port = Port::Vhost(Box::new(device));
+        let (member, filter) = (Membership::default(), Filter::default());
+        engine.add(number, name, port, member, filter);
+    }
+    engine.remember();
+    engine
+}
+
+pub(super) fn memfd(bytes: u64) -> File {
     let file = File::from(memfd_create("test", MemfdFlags::CLOEXEC).expect("memfd"));
     ftruncate(&file, bytes).expect("its length");
     file
@@ -282,7 +308,7 @@ impl World {
             writes: 0,
         };
         // The addresses are known before the first kill.
-        world.engine = Some(Engine::new(world.choice(), [1, 3]));
+        world.engine = Some(Engine::new(choice(), [1, 3]));
         let mut engine = world.begin();
         for guest in &world.guests {
             guest.connect(&mut engine);
@@ -301,31 +327,10 @@ impl World {
         world
     }
 
-    fn choice(&self) -> Choice {
-        Choice {
-            lossless: true,
-            queue: 0,
-            stall_limit_ns: None,
-            learning: LearningLimits::default(),
-        }
-    }
-
     /// A switch whose guests are still to connect.
     fn begin(&mut self) -> Engine {
         self.engine = None;
-        let ledger = Ledger::over(self.file.try_clone().expect("a copy")).expect("a ledger");
-        let mut engine = Engine::new(self.choice(), [1, 3]);
-        engine.keep(Arc::clone(&ledger));
-        for number in 0..3 {
-            let name = format!("g{number}");
-            ledger.claim(number, &name).expect("a name");
-            let device = Device::new(Some(ledger.record(number)));
-            let port = Port::Vhost(Box::new(device));
-            let (member, filter) = (Membership::default(), Filter::default());
-            engine.add(number, name, port, member, filter);
-        }
-        engine.remember();
-        engine
+        successor(&self.file, 3)
     }
 
     /// A life: connects in an order of its own, and polls between.

@@ -1,25 +1,21 @@
 //! A successor whose guests have changed what their predecessor took, or are governed.
 
-use std::{fs::File, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use sluicegate_core::abi::HashKey;
 use sluicegate_policy::{Policy, PolicyFile};
-use sluicegate_vswitch::{
-    filter::Filter,
-    learning::{LearningLimits, Membership},
-};
 
-use super::{Choice, Engine};
+use super::{
+    Engine,
+    killed::{memfd, successor},
+};
 use crate::{
     govern::{Govern, Governing},
     handover::Copy,
-    ledger::Ledger,
     memory::{Memory, Piece, Region},
     offload::{HEADER, Work},
-    port::Port,
     ring::{Addresses, SIZE_MAX},
-    vhost::{Change, Setup, device::Device, feature},
+    vhost::{Change, Setup, feature},
 };
 
 const GUEST: u64 = 0x10_0000;
@@ -33,12 +29,6 @@ const BYTES: u64 = 3 * RING;
 const SHORT: u32 = 8;
 /// The flag of a descriptor that the switch writes into.
 const WRITE: u8 = 2;
-
-fn memfd(bytes: u64) -> File {
-    let file = File::from(memfd_create("test", MemfdFlags::CLOEXEC).expect("memfd"));
-    ftruncate(&file, bytes).expect("its length");
-    file
-}
 
 /// A guest with one buffer, to which all its descriptors point.
 struct Guest {
@@ -122,35 +112,12 @@ fn mac(number: u16) -> [u8; 6] {
     [2, 0, 0, 0, 0, number as u8]
 }
 
-/// A switch with two ports, whose guests are still to connect.
-fn begin(file: &File) -> Engine {
-    let ledger = Ledger::over(file.try_clone().expect("a copy")).expect("a ledger");
-    let choice = Choice {
-        lossless: true,
-        queue: 0,
-        stall_limit_ns: None,
-        learning: LearningLimits::default(),
-    };
-    let mut engine = Engine::new(choice, [1, 3]);
-    engine.keep(Arc::clone(&ledger));
-    for number in 0..2 {
-        let name = format!("g{number}");
-        ledger.claim(number, &name).expect("a name");
-        let device = Device::new(Some(ledger.record(number)));
-        let port = Port::Vhost(Box::new(device));
-        let (member, filter) = (Membership::default(), Filter::default());
-        engine.add(number, name, port, member, filter);
-    }
-    engine.remember();
-    engine
-}
-
 #[test]
 fn a_whole_ring_that_was_taken_and_is_broken_since_closes_its_port_once() {
     let file = memfd(0);
     let sender = Guest::new(0, [SHORT, SIZE_MAX]);
     let receiver = Guest::new(1, [SHORT, SHORT]);
-    let mut engine = begin(&file);
+    let mut engine = successor(&file, 2);
     sender.connect(&mut engine);
     receiver.connect(&mut engine);
     sender.offer(0, 1, 4096, WRITE);
@@ -163,7 +130,7 @@ fn a_whole_ring_that_was_taken_and_is_broken_since_closes_its_port_once() {
     for slot in 0..SIZE_MAX {
         sender.describe(1, slot, 100, WRITE);
     }
-    let mut engine = begin(&file);
+    let mut engine = successor(&file, 2);
     sender.connect(&mut engine);
     receiver.connect(&mut engine);
     engine.poll(3);
@@ -185,7 +152,7 @@ fn a_frame_that_a_predecessor_had_passes_no_vnic_again() {
     let mut govern = Govern::new(Governing::new(&policy, rules), HashKey::FIXED);
     govern.attach(1, "g1", "g1");
     let receiver = Guest::new(1, [SHORT, SHORT]);
-    let mut engine = begin(&memfd(0));
+    let mut engine = successor(&memfd(0), 2);
     engine.govern = Some(govern);
     receiver.connect(&mut engine);
     receiver.offer(0, 2, 4096, WRITE);

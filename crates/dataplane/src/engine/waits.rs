@@ -1,4 +1,4 @@
-//! Who waits for whom.
+//! Which ports wait for which others, and whether they do so in a circle.
 
 use sluicegate_vswitch::Side;
 
