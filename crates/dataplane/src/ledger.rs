@@ -2,10 +2,10 @@
 //!
 //! A hand-over changes two rings, that of the receiver and that of the sender, in the memories of
 //! two guests, and a process can end between any two writes. So not the rings say which frames were
-//! handed over, but this file. Everything that a poll does is prepared where drivers do not look: bytes in receive buffers,
-//! entries of used rings behind the index that was shown, new values in this file beside those in
-//! force. One write of [`Ledger::commit`] puts all of it in force. Only then are the indices of the
-//! rings shown, and a successor shows them again.
+//! handed over, but this file. Everything that a poll does is prepared where drivers do not look:
+//! bytes in receive buffers, entries of used rings behind the index that was shown, new values in
+//! this file beside those in force. One write of [`Ledger::commit`] puts all of it in force. Only
+//! then are the indices of the rings shown, and a successor shows them again.
 //!
 //! ```text
 //!  copy, used entries, prepared values ──▶ epoch + 1 ──▶ used indices of receivers, of senders
