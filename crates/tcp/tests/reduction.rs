@@ -6,7 +6,12 @@ use harness::{
     US,
     peer::{M, Peer, plain},
 };
-use sluicegate_tcp::{Config, config::Recovery};
+use sluicegate_core::cc::Algorithm;
+use sluicegate_tcp::{
+    Config,
+    config::{Ecn, Recovery},
+    segment::flags,
+};
 
 /// A sender with 20 segments out, whose receiver has all of them before it.
 fn of_twenty(prr_safe: bool) -> Peer {
@@ -51,4 +56,41 @@ fn after_further_losses(prr_safe: bool) -> usize {
 fn an_ack_that_tells_of_further_losses_gains_a_segment_unless_gains_are_safe() {
     assert_eq!(after_further_losses(true), 6, "7 delivered, 1 sent");
     assert_eq!(after_further_losses(false), 7);
+}
+
+/// A sender that counts duplicates although its peer selects, in a recovery that was needless: the
+/// ACK that ends it says so, and tells of a mark.
+#[test]
+fn a_mark_on_the_ack_that_takes_a_recovery_back_stops_nothing() {
+    let mut config = Config {
+        prr: true,
+        sack: true,
+        undo: true,
+        ..plain(Recovery::NewReno)
+    };
+    config.algorithm = Algorithm::Dctcp;
+    config.ecn = Ecn::Offer;
+    let mut peer = Peer::new(config, 100 * US);
+    peer.tcp.write(12_000);
+    assert_eq!(peer.data_out().len(), 10);
+    peer.pass(100 * US);
+    for upto in 2..=10 {
+        peer.give(&peer.sack(0, &[(M, upto * M)]));
+    }
+    let out: Vec<_> = peer.data_out().iter().map(|&(from, _)| from).collect();
+    assert_eq!(out, [0, 10 * M, 11 * M]);
+    peer.pass(100 * US);
+    let mut duplicate = peer.sack(0, &[(M, 12 * M)]);
+    duplicate.flags |= flags::ECE;
+    peer.give(&duplicate);
+    let mut ack = peer.sack(12 * M, &[(0, M)]);
+    ack.flags |= flags::ECE;
+    peer.give(&ack);
+    assert_eq!(peer.tcp.stats().undone, 1);
+    peer.tcp.write(10_000);
+    let out = peer.data_out();
+    assert!(
+        !out.is_empty(),
+        "nothing is in flight, and the window is open"
+    );
 }

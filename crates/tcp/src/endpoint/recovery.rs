@@ -57,8 +57,11 @@ impl Endpoint {
             return;
         }
         self.duplicate_acks = self.duplicate_acks.saturating_add(1);
-        // After a timeout only F-RTO's new data can be what has arrived.
-        if new_reno && (self.phase != Phase::Loss || self.snd_nxt > self.recover) {
+        // SACK says itself what has arrived. After a timeout only F-RTO's new data can be that.
+        if new_reno
+            && !self.options.sack
+            && (self.phase != Phase::Loss || self.snd_nxt > self.recover)
+        {
             // The first segment is missing, so that it cannot be among them.
             let most = saturated(self.outstanding()).saturating_sub(self.mss);
             self.duplicate_bytes = (self.duplicate_bytes + self.mss).min(most);

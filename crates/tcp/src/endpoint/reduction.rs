@@ -61,10 +61,12 @@ impl Reduction {
 }
 
 impl Endpoint {
-    /// From here on PRR spreads the cut over the `flight` bytes that are out; not without it.
+    /// From here on PRR spreads the cut over the `flight` bytes that are out; not without it. Where
+    /// nothing is out any more no ACK would open the window, so a segment may leave.
     pub(super) fn begin_reduction(&mut self, flight: u32) {
         self.flags.reducing = self.config.prr;
-        let window = saturated(self.pipe());
+        let least = if self.outstanding() == 0 { self.mss } else { 0 };
+        let window = saturated(self.pipe()).max(least);
         let reduction = &mut self.reduction;
         (reduction.window, reduction.flight) = (window, flight.max(1));
         (reduction.delivered, reduction.sent) = (0, 0);
