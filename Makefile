@@ -81,7 +81,7 @@ agreement: ## lab and simulator side by side, every scenario in short form; writ
 	@scripts/agreement.sh "$(OUT)/agreement" "$(CALIBRATION)" $(FILES)
 
 .PHONY: bench
-bench: bench-enforce bench-sim ## all benchmarks
+bench: bench-enforce bench-sim bench-switch ## all benchmarks
 
 .PHONY: bench-sim
 bench-sim: ## packet-hops per second of the simulator, one line per case
@@ -90,6 +90,10 @@ bench-sim: ## packet-hops per second of the simulator, one line per case
 .PHONY: bench-enforce
 bench-enforce: ## cost of enforcement on an unshaped path (root)
 	@bench/run.sh enforce "$(OUT)/bench-enforce"
+
+.PHONY: bench-switch
+bench-switch: ## the userspace switch beside others, ARMS="NAMES" or all (root)
+	@bench/run.sh switch "$(OUT)/bench-switch" $(if $(ARMS),--arms "$(ARMS)")
 
 .PHONY: bench-scale
 bench-scale: ## many flows: what they cost, what they leave, a flood of SYNs (root)

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# A benchmark of enforcement on this kernel: bench/enforce/, bench/scale/ or bench/hostile/.
+# A benchmark on this kernel: bench/enforce/, bench/scale/, bench/hostile/ or bench/switch/.
 #
 #   run.sh enforce DIR [--pairs N] [--seconds S]
 #   run.sh scale DIR [--flows N] [--rate PACKETS] [--turnover N] [--syns N]
 #   run.sh hostile DIR [--attacks NAMES] [--seconds S] [--repeats N] [--rate MBPS] [--check]
+#   run.sh switch DIR [--rounds N] [--seconds S] [--arms NAMES]
 #
 # Leaves results.json in DIR.
 set -euo pipefail
@@ -11,18 +12,22 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../scripts/env.sh"
 cd "$SG_ROOT"
 
-usage="usage: run.sh enforce|scale|hostile DIR [ARGUMENTS…]"
+usage="usage: run.sh enforce|scale|hostile|switch DIR [ARGUMENTS…]"
 name=${1:?$usage}
 out=${2:?$usage}
 shift 2
 [ "$(id -u)" -eq 0 ] || die "this benchmark needs root: it loads kernel programs and builds network namespaces"
-scripts/setup.sh demo
+case $name in
+switch) scripts/setup.sh switch ;;
+*) scripts/setup.sh demo ;;
+esac
 # setup may have installed the first usable cargo and clang
 # shellcheck source=scripts/env.sh
 . scripts/env.sh
 mkdir -p "$out"
 case $name in
 hostile) package=sluicegate-labkit ;;
+switch) package=sluicegate-dataplane ;;
 *) package=sluicegate-agent ;;
 esac
 cargo bench --locked -p "$package" --bench "$name" -- --out "$(readlink -f "$out")" "$@"

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs what is missing, and only that, with apt. Safe to run again and again.
 #
-#   setup.sh [build|deb|demo|docs|test]   what the tools are for (default: build)
+#   setup.sh [build|deb|demo|docs|switch|test]   what the tools are for (default: build)
 #
 # build  compilers and libraries        deb   build + what knows packages' libraries
 # demo   build + what the lab world calls
 # docs   Python, into whose virtual environment the site's generator goes
+# switch build + other userspace switches, for a benchmark
 # test   demo + deb + guests, a browser for the report's test, sanitizers for fuzzing, stacks of other makes
 #
 # Without root or apt it installs nothing, says what is missing and how to get
@@ -18,8 +19,8 @@ APT_LOCK_WAIT_S=600
 
 purpose=${1:-build}
 case "$purpose" in
-build | deb | demo | docs | test) ;;
-*) die "setup.sh: unknown purpose '$purpose'; use build, deb, demo, docs or test" ;;
+build | deb | demo | docs | switch | test) ;;
+*) die "setup.sh: unknown purpose '$purpose'; use build, deb, demo, docs, switch or test" ;;
 esac
 
 missing=() # package, one per element
@@ -74,6 +75,14 @@ want_demo() {
 want_deb() {
 	want_build
 	need_command dpkg-shlibdeps dpkg-dev "names the packages that libraries come from"
+}
+
+want_switch() {
+	want_build
+	need_command ip iproute2 "network namespaces"
+	need_command dpdk-testpmd dpdk-dev "copies frames between two ports, as a limit"
+	[ -x /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk ] ||
+		need openvswitch-switch-dpdk "the other userspace switch"
 }
 
 want_docs() {

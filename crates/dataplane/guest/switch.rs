@@ -22,7 +22,7 @@ fn main() -> anyhow::Result<()> {
         service
     };
     while !service.has_ended() && !service.is_replaced() {
-        thread::sleep(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(20));
     }
     Ok(())
 }

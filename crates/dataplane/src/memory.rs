@@ -29,6 +29,14 @@ pub const REGIONS_MAX: usize = 32;
 /// Regions of all ports that [`guard`] can tell apart.
 const GUARDED_MAX: usize = 4096;
 
+/// Bytes of a line of the cache.
+const LINE: usize = 64;
+
+/// A word at any address.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Packed<T>(T);
+
 /// Why a region is refused.
 #[derive(Debug)]
 pub struct Refused(pub String);
@@ -259,10 +267,50 @@ impl Memory {
         unsafe { ptr::copy_nonoverlapping(self.pointer(piece), to.as_mut_ptr(), bytes) }
     }
 
+    /// The first `N` bytes of a piece that is at least as long; `N` is even. Each byte is read
+    /// once, without a call: most accesses are short.
+    #[inline]
+    pub fn load<const N: usize>(&self, piece: Piece) -> [u8; N] {
+        const { assert!(N % 2 == 0) };
+        assert!(N <= piece.len as usize);
+        let (from, mut bytes, mut at) = (self.pointer(piece).cast_const(), [0; N], 0);
+        while at + 8 <= N {
+            // SAFETY: `pointer` has checked the piece, the assertion the length; a packed word may
+            // be anywhere.
+            let word = unsafe { ptr::read_volatile(from.add(at).cast::<Packed<u64>>()) };
+            bytes[at..at + 8].copy_from_slice(&{ word.0 }.to_ne_bytes());
+            at += 8;
+        }
+        while at < N {
+            // SAFETY: as above.
+            let word = unsafe { ptr::read_volatile(from.add(at).cast::<Packed<u16>>()) };
+            bytes[at..at + 2].copy_from_slice(&{ word.0 }.to_ne_bytes());
+            at += 2;
+        }
+        bytes
+    }
+
+    /// Writes `N` bytes to the beginning of a piece that is at least as long.
+    #[inline]
+    pub fn store<const N: usize>(&self, piece: Piece, bytes: [u8; N]) {
+        #[cfg(test)]
+        crash::step();
+        assert!(N <= piece.len as usize);
+        // SAFETY: as in `load`.
+        unsafe { ptr::write_unaligned(self.pointer(piece).cast(), bytes) }
+    }
+
     /// Takes bytes from the beginning of pieces that hold at least as many; pieces that are used up
     /// are removed.
     #[inline]
     pub fn take(&self, pieces: &mut Vec<Piece>, to: &mut [u8]) {
+        if let Some(first) = pieces
+            .first_mut()
+            .filter(|piece| to.len() < piece.len as usize)
+        {
+            self.read(*first, to);
+            return first.skip(to.len() as u32);
+        }
         let (mut at, mut used) = (0, 0);
         while at < to.len() {
             let piece = &mut pieces[used];
@@ -325,14 +373,18 @@ impl Memory {
         }
     }
 
-    /// Starts to fetch the first bytes of a piece into the cache.
+    /// Starts to fetch the beginning of a piece into the cache, to read it.
     #[inline]
     pub fn prefetch(&self, piece: Piece) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a prefetch reads nothing that the program sees, at any address.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.pointer(piece).cast_const().cast());
+            let start = self.pointer(piece).cast_const().cast::<i8>();
+            _mm_prefetch::<_MM_HINT_T0>(start);
+            if piece.len as usize > LINE {
+                _mm_prefetch::<_MM_HINT_T0>(start.add(LINE));
+            }
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = piece;

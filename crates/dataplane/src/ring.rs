@@ -61,6 +61,15 @@ impl Descriptor {
     }
 }
 
+/// A chain that was read ahead.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// Its head.
+    pub head: u16,
+    /// Its only piece. `None`: [`Ring::chain`] says what it is.
+    pub piece: Option<Piece>,
+}
+
 /// A ring that is in use.
 #[derive(Debug)]
 pub struct Ring {
@@ -83,6 +92,9 @@ pub struct Ring {
     next_used: u16,
     /// The index that the driver has been shown.
     shown_used: u16,
+    /// Chains that were read ahead; those before `ahead_at` have been taken.
+    ahead: Vec<Seen>,
+    ahead_at: usize,
 }
 
 impl Ring {
@@ -128,6 +140,8 @@ impl Ring {
             seen_available: base,
             next_used,
             shown_used: next_used,
+            ahead: Vec::new(),
+            ahead_at: 0,
         })
     }
 
@@ -200,9 +214,8 @@ impl Ring {
     #[inline]
     pub fn head(&self, memory: &Memory, ahead: u16) -> Result<u16, Broken> {
         let slot = self.next_available.wrapping_add(ahead) & (self.size - 1);
-        let mut bytes = [0; 2];
-        memory.read(part(self.available, 4 + 2 * u32::from(slot), 2), &mut bytes);
-        let head = u16::from_le_bytes(bytes);
+        let entry = part(self.available, 4 + 2 * u32::from(slot), 2);
+        let head = u16::from_le_bytes(memory.load(entry));
         if head >= self.size {
             return Err(Broken("a chain begins beyond the ring"));
         }
@@ -228,31 +241,44 @@ impl Ring {
         Ok(self.known())
     }
 
-    /// Starts to fetch the descriptor of the chain that is `ahead` of the next one, if any.
+    /// Reads chains ahead, at most so many, and starts to fetch their buffers: so the frames of a
+    /// burst do not wait for the memory of another CPU one after the other. `writable` says which
+    /// kind of chain this ring has.
+    ///
+    /// # Errors
+    /// As [`Ring::available`].
     #[inline]
-    pub fn prefetch_descriptor(&self, memory: &Memory, ahead: u16) {
-        if ahead < self.known() {
-            if let Ok(head) = self.head(memory, ahead) {
-                memory.prefetch(self.descriptor(head));
+    pub fn fetch(&mut self, memory: &Memory, most: u16, writable: bool) -> Result<(), Broken> {
+        if self.ahead_at < self.ahead.len() {
+            return Ok(());
+        }
+        self.ahead.clear();
+        self.ahead_at = 0;
+        for ahead in 0..self.look()?.min(most) {
+            // Whoever takes a chain that breaks the rules says so.
+            let Ok(head) = self.head(memory, ahead) else {
+                break;
+            };
+            memory.prefetch(self.descriptor(head));
+            self.ahead.push(Seen { head, piece: None });
+        }
+        let kind = if writable { WRITE } else { 0 };
+        for at in 0..self.ahead.len() {
+            let bytes = memory.load(self.descriptor(self.ahead[at].head));
+            let descriptor = Descriptor::parse(&bytes);
+            if descriptor.flags & (NEXT | WRITE | INDIRECT) == kind && descriptor.len > 0 {
+                let piece = memory.guest(descriptor.address, descriptor.len);
+                piece.into_iter().for_each(|piece| memory.prefetch(piece));
+                self.ahead[at].piece = piece;
             }
         }
+        Ok(())
     }
 
-    /// Starts to fetch the first buffer of that chain, which needs its descriptor.
+    /// The next chain, if it was read ahead.
     #[inline]
-    pub fn prefetch_buffer(&self, memory: &Memory, ahead: u16) {
-        if ahead >= self.known() {
-            return;
-        }
-        let Ok(head) = self.head(memory, ahead) else {
-            return;
-        };
-        let mut bytes = [0; DESCRIPTOR as usize];
-        memory.read(self.descriptor(head), &mut bytes);
-        let address = Descriptor::parse(&bytes).address;
-        if let Some(piece) = memory.guest(address, 1) {
-            memory.prefetch(piece);
-        }
+    pub fn seen(&self) -> Option<Seen> {
+        self.ahead.get(self.ahead_at).copied()
     }
 
     fn descriptor(&self, head: u16) -> Piece {
@@ -264,6 +290,7 @@ impl Ring {
     pub fn advance(&mut self, chains: u16) {
         debug_assert!(chains <= self.known());
         self.next_available = self.next_available.wrapping_add(chains);
+        self.ahead_at += usize::from(chains);
     }
 
     /// Adds the pieces of a chain to `pieces`. `writable` says which kind of chain this ring has.
@@ -284,12 +311,8 @@ impl Ring {
             if u32::from(at) >= entries {
                 return Err(Broken("a chain goes on beyond its table"));
             }
-            let mut bytes = [0; DESCRIPTOR as usize];
-            memory.read(
-                part(table, u32::from(at) * DESCRIPTOR, DESCRIPTOR),
-                &mut bytes,
-            );
-            let descriptor = Descriptor::parse(&bytes);
+            let entry = part(table, u32::from(at) * DESCRIPTOR, DESCRIPTOR);
+            let descriptor = Descriptor::parse(&memory.load(entry));
             if descriptor.flags & INDIRECT != 0 {
                 let whole = descriptor.len % DESCRIPTOR == 0 && descriptor.len > 0;
                 if indirect || !whole || descriptor.flags & NEXT != 0 {
@@ -325,7 +348,7 @@ impl Ring {
         let mut entry = [0; 8];
         entry[..4].copy_from_slice(&u32::from(head).to_le_bytes());
         entry[4..].copy_from_slice(&written.to_le_bytes());
-        memory.write(part(self.used, 4 + 8 * slot, 8), &entry);
+        memory.store(part(self.used, 4 + 8 * slot, 8), entry);
         self.next_used = self.next_used.wrapping_add(1);
     }
 

@@ -15,7 +15,7 @@ use crate::{
     memory::{Log, Memory, Piece, Refused},
     offload::{HEADER, Takes, Work},
     port::{Delivery, Intake, Outgoing},
-    ring::{Addresses, Broken, Ring},
+    ring::{Addresses, Broken, Ring, Seen},
 };
 
 /// Length of the header before a frame of a driver that knows neither Virtio 1 nor buffers that
@@ -42,8 +42,6 @@ struct Queue {
     log: Option<u64>,
     kick: Option<File>,
     call: Option<File>,
-    /// Of a receive ring: buffers that the cache has.
-    fetched: u16,
     /// Of a receive ring: what was known of it when a frame did not fit.
     full_at: Option<u16>,
     /// Chains that were taken so far.
@@ -340,7 +338,6 @@ impl Device {
             log,
             kick,
             call,
-            fetched: 0,
             full_at: None,
             record: self.record.as_ref().map(|record| record.ring(index)),
             holds,
@@ -427,7 +424,7 @@ impl Device {
         let mut result = Ok(());
         for (queue, ring) in queues.iter_mut().zip(moved) {
             if let (Some(queue), Some(ring)) = (queue, ring) {
-                (queue.ring, queue.full_at, queue.fetched) = (ring, None, 0);
+                (queue.ring, queue.full_at) = (ring, None);
                 result = result.and_then(|()| self.begin(queue));
             }
         }
@@ -473,8 +470,7 @@ impl Device {
         let Some(queue) = &mut self.queues[transmit(pair)] else {
             return Ok(());
         };
-        fetch(&mut queue.ring, &self.memory, frames)?;
-        Ok(())
+        queue.ring.fetch(&self.memory, frames, false)
     }
 
     /// Fills `frame` with the next one that the guest sends.
@@ -525,14 +521,19 @@ impl Device {
             return Ok(Intake::Empty);
         };
         let again = queue.again.pop_front();
-        let (head, parts) = match again {
-            Some(again) => again,
-            None => (queue.ring.head(&self.memory, 0)?, 0),
+        let seen = queue.ring.seen().filter(|_| again.is_none());
+        let (head, parts) = match (again, seen) {
+            (Some(again), _) => again,
+            (None, Some(seen)) => (seen.head, 0),
+            (None, None) => (queue.ring.head(&self.memory, 0)?, 0),
         };
         frame.pieces.clear();
-        queue
-            .ring
-            .chain(&self.memory, head, false, &mut frame.pieces)?;
+        match seen.and_then(|seen| seen.piece) {
+            Some(piece) => frame.pieces.push(piece),
+            None => queue
+                .ring
+                .chain(&self.memory, head, false, &mut frame.pieces)?,
+        }
         if again.is_none() {
             queue.hold(head)?;
             queue.ring.advance(1);
@@ -545,8 +546,15 @@ impl Device {
         }
         frame.bytes = bytes as u32;
         let mut header = [0; HEADER];
-        self.memory
-            .take(&mut frame.pieces, &mut header[..header_bytes]);
+        match frame.pieces.first_mut() {
+            Some(first) if header_bytes == HEADER && first.len > HEADER as u32 => {
+                header = self.memory.load(*first);
+                first.skip(HEADER as u32);
+            }
+            _ => self
+                .memory
+                .take(&mut frame.pieces, &mut header[..header_bytes]),
+        }
         frame.read_start(&self.memory);
         let Ok(work) = Work::parse(&header, frame.bytes) else {
             return Ok(Intake::Malformed);
@@ -594,8 +602,13 @@ impl Device {
         let Some(queue) = &mut self.queues[receive(pair)] else {
             return Ok(Delivery::Down);
         };
-        if queue.fetched == 0 {
-            queue.fetched = fetch(&mut queue.ring, &self.memory, FETCHED)?;
+        queue.ring.fetch(&self.memory, FETCHED, true)?;
+        if let Some(Seen { head, piece }) = queue.ring.seen() {
+            if let Some(room) = piece.filter(|room| wanted <= room.len) {
+                queue.full_at = None;
+                self.fill(pair, head, room, frame);
+                return Ok(Delivery::Done);
+            }
         }
         let fits = gather(
             &mut queue.ring,
@@ -639,8 +652,43 @@ impl Device {
         }
         queue.ring.advance(self.heads.len() as u16);
         queue.taken += self.heads.len() as u64;
-        queue.fetched = queue.fetched.saturating_sub(self.heads.len() as u16);
         Ok(Delivery::Done)
+    }
+
+    /// Delivers a frame into a receive buffer that has room for all of it.
+    #[inline]
+    fn fill(&mut self, pair: usize, head: u16, buffer: Piece, frame: &Outgoing<'_>) {
+        let header_bytes = self.header_bytes();
+        let mut header = frame.work.header(frame.headers());
+        header[10] = 1;
+        let mut room = buffer;
+        if header_bytes == HEADER {
+            self.memory.store(room, header);
+        } else {
+            self.memory.write(room, &header[..header_bytes]);
+        }
+        room.skip(header_bytes as u32);
+        self.memory.write(room, frame.start);
+        room.skip(frame.start.len() as u32);
+        match frame.own {
+            Some(own) => self.memory.write(room, own),
+            None => {
+                for &piece in frame.pieces {
+                    self.memory.copy(room, frame.memory, piece);
+                    room.skip(piece.len);
+                }
+            }
+        }
+        let bytes = header_bytes as u32 + frame.bytes();
+        let logs = self.features & feature::LOG_ALL != 0;
+        if let Some(log) = self.log.as_ref().filter(|_| logs) {
+            log_pieces(log, &self.memory, &[buffer], bytes);
+        }
+        if let Some(queue) = &mut self.queues[receive(pair)] {
+            queue.ring.complete(&self.memory, head, bytes);
+            queue.ring.advance(1);
+            queue.taken += 1;
+        }
     }
 
     /// Whether a ring in which a frame did not fit has more buffers now.
@@ -733,18 +781,6 @@ fn log_pieces(log: &Log, memory: &Memory, pieces: &[Piece], mut bytes: u32) {
         log.mark(memory.address(*piece), u64::from(written));
         bytes -= written;
     }
-}
-
-/// Starts to fetch the next chains and their first buffers, at most so many; how many there are.
-fn fetch(ring: &mut Ring, memory: &Memory, most: u16) -> Result<u16, Broken> {
-    let known = ring.look()?.min(most);
-    for ahead in 0..known {
-        ring.prefetch_descriptor(memory, ahead);
-    }
-    for ahead in 0..known {
-        ring.prefetch_buffer(memory, ahead);
-    }
-    Ok(known)
 }
 
 /// Finds buffers for so many bytes: their pieces, and for each chain its head and what will be

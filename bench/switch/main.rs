@@ -1,0 +1,288 @@
+//! The userspace switch beside others: `make bench-switch`. Root, Linux, two CPUs: the guests' on
+//! one, the switch on the other.
+//!
+//! - **64 B, 1518 B**: datagrams from one guest to another, as many as the switch takes.
+//! - **overload**: datagrams of 64 bytes from two guests to one, which takes half of them; and what
+//!   is lost.
+//! - **connection**: segments of a connection, and an ACK for every second one.
+//! - **64 KB**: segments that are to be cut later, where the switch passes them on as they are.
+//! - **delay**: at half of the rate that the same switch has carried just before.
+//! - **idle**: the switch's share of its CPU while nothing is sent.
+//!
+//! Frames are 4 bytes shorter here than on a wire, which has their FCS. The switches take turns;
+//! the table has medians over the rounds. A guest's driver here is the same for all, and does not
+//! look at frames. The kernel's bridge works in the guests' own system calls.
+
+#![allow(clippy::print_stdout)]
+
+mod arms;
+mod driver;
+mod measure;
+#[path = "../shared/results.rs"]
+mod results;
+mod stream;
+mod tap;
+
+use std::{collections::BTreeMap, path::PathBuf, thread, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use serde_json::{Value, json};
+
+use self::{
+    arms::{Arm, Running},
+    driver::{Driver, LONG, PLAIN, SEGMENTS, SHORT},
+    measure::{Guest, Span},
+    stream::Clock,
+    tap::Space,
+};
+
+/// The CPU of the guests.
+const GUESTS_CPU: usize = 0;
+
+/// What is measured, with its unit and digits behind the point.
+const FIGURES: [(&str, &str, usize); 10] = [
+    ("64B", "Mframes/s", 2),
+    ("1518B", "Mframes/s", 2),
+    ("overload", "Mframes/s", 2),
+    ("overload-lost", "%", 1),
+    ("connection-64B", "Mframes/s", 2),
+    ("connection-1514B", "Mframes/s", 2),
+    ("64KB", "Gb/s", 1),
+    ("delay-p50", "us", 1),
+    ("delay-p99", "us", 1),
+    ("idle", "% of a CPU", 2),
+];
+
+struct Options {
+    out: Option<PathBuf>,
+    rounds: u16,
+    seconds: f64,
+    arms: Vec<Arm>,
+}
+
+impl Options {
+    fn parse() -> Result<Self> {
+        let mut options = Self {
+            out: None,
+            rounds: 5,
+            seconds: 1.0,
+            arms: Arm::ALL.to_vec(),
+        };
+        let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
+        while let Some(word) = words.next() {
+            let mut value = || words.next().with_context(|| format!("{word} what?"));
+            match word.as_str() {
+                "--out" => options.out = Some(value()?.into()),
+                "--rounds" => options.rounds = value()?.parse()?,
+                "--seconds" => options.seconds = value()?.parse()?,
+                "--arms" => options.arms = arms(&value()?)?,
+                _ => bail!("{word}? --out DIR --rounds N --seconds S --arms NAMES"),
+            }
+        }
+        ensure!(
+            options.rounds > 0 && options.seconds > 0.0,
+            "nothing to measure"
+        );
+        Ok(options)
+    }
+}
+
+fn arms(names: &str) -> Result<Vec<Arm>> {
+    let each = names.split([',', ' ']).filter(|name| !name.is_empty());
+    let arms = each.map(|name| {
+        let all = || Arm::ALL.map(Arm::name).join(", ");
+        let mut known = Arm::ALL.into_iter();
+        let arm = known.find(|arm| arm.name() == name);
+        arm.with_context(|| format!("no switch '{name}'; there are {}", all()))
+    });
+    arms.collect()
+}
+
+/// By switch and figure, the values of all rounds.
+type Values = BTreeMap<(&'static str, &'static str), Vec<f64>>;
+
+fn main() -> Result<()> {
+    let mut options = Options::parse()?;
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "this benchmark needs root, for interfaces of the kernel and large pages"
+    );
+    let cpus = thread::available_parallelism()?.get();
+    ensure!(
+        cpus >= 2,
+        "this benchmark needs two CPUs, and may use {cpus}"
+    );
+    options.arms.retain(|arm| match arm.missing() {
+        Some(what) => {
+            eprintln!("{} is left out: there is {what}", arm.name());
+            false
+        }
+        None => true,
+    });
+    let mut values = Values::new();
+    for round in 0..options.rounds {
+        for &arm in &options.arms {
+            eprintln!("round {} of {}: {}", round + 1, options.rounds, arm.name());
+            let seconds = options.seconds;
+            // A thread of its own, since it stays on a CPU and may enter a namespace.
+            let measured = thread::spawn(move || measure(arm, round, seconds)).join();
+            let Ok(measured) = measured else {
+                bail!("{}: its measurement panicked", arm.name());
+            };
+            for (figure, value) in measured.with_context(|| arm.name())? {
+                values.entry((arm.name(), figure)).or_default().push(value);
+            }
+        }
+    }
+    print(&options.arms, &values);
+    results::write(options.out.as_deref(), document(&options, &values))
+}
+
+fn stay(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+fn measure(arm: Arm, round: u16, seconds: f64) -> Result<Vec<(&'static str, f64)>> {
+    let running = Running::start(arm)?;
+    stay(GUESTS_CPU)?;
+    let span = Span {
+        clock: Clock::new(),
+        lasts: Duration::from_secs_f64(seconds),
+    };
+    let (_space, mut guests) = guests(arm, &running, PLAIN, SHORT)?;
+    let mut found = at_one_switch(&mut guests, arm, round, span)?;
+    if let Some(share) = idle(&running, span.lasts)? {
+        found.push(("idle", share * 100.0));
+    }
+    drop(guests);
+    if arm.takes_segments() {
+        let running = Running::start(arm)?;
+        let (_, mut guests) = self::guests(arm, &running, SEGMENTS, LONG)?;
+        measure::introduce(&mut guests, span.clock)?;
+        let bps = measure::segments(&mut guests, span)?;
+        found.push(("64KB", bps / 1e9));
+    }
+    Ok(found)
+}
+
+fn at_one_switch(
+    guests: &mut [Guest],
+    arm: Arm,
+    round: u16,
+    span: Span,
+) -> Result<Vec<(&'static str, f64)>> {
+    measure::introduce(guests, span.clock)?;
+    let mut found = Vec::new();
+    let short = measure::throughput(guests, 1, 60, span)?;
+    found.push(("64B", short.frames_per_s / 1e6));
+    let times = measure::latency(guests, short.frames_per_s / 2.0, span)?;
+    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize] as f64 / 1e3;
+    found.push(("delay-p50", at(0.5)));
+    found.push(("delay-p99", at(0.99)));
+    let long = measure::throughput(guests, 1, 1514, span)?;
+    found.push(("1518B", long.frames_per_s / 1e6));
+    for (at, (figure, payload)) in (0..).zip([("connection-64B", 10), ("connection-1514B", 1460)]) {
+        let rate = measure::connection(guests, payload, 2 * round + at, span)?;
+        found.push((figure, rate / 1e6));
+    }
+    if arm.ports() > 2 {
+        let rate = measure::throughput(guests, 2, 60, span)?;
+        found.push(("overload", rate.frames_per_s / 1e6));
+        found.push(("overload-lost", rate.lost * 100.0));
+    }
+    Ok(found)
+}
+
+fn guests(
+    arm: Arm,
+    running: &Running,
+    features: u64,
+    buffer: u64,
+) -> Result<(Option<Space>, Vec<Guest>)> {
+    if arm == Arm::Bridge {
+        let (space, taps) = Space::enter()?;
+        return Ok((Some(space), taps.into_iter().map(Guest::Tap).collect()));
+    }
+    let guests = (0..arm.ports()).map(|port| {
+        let driver = Driver::connect(&running.socket(port), features, buffer)?;
+        Ok(Guest::Vhost(Box::new(driver)))
+    });
+    Ok((None, guests.collect::<Result<_>>()?))
+}
+
+/// The share of a CPU that a switch takes while nothing is sent.
+fn idle(running: &Running, lasts: Duration) -> Result<Option<f64>> {
+    thread::sleep(Duration::from_millis(200));
+    let Some(before_ns) = running.used_ns()? else {
+        return Ok(None);
+    };
+    thread::sleep(lasts);
+    let after_ns = running.used_ns()?.unwrap_or(before_ns);
+    let used = Duration::from_nanos(after_ns - before_ns);
+    Ok(Some(used.as_secs_f64() / lasts.as_secs_f64()))
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        (values[middle - 1] + values[middle]) / 2.0
+    }
+}
+
+fn print(arms: &[Arm], values: &Values) {
+    print!("{:28}", "");
+    arms.iter().for_each(|arm| print!("{:>12}", arm.name()));
+    println!();
+    for (figure, unit, digits) in FIGURES {
+        print!("{:28}", format!("{figure}, {unit}"));
+        for arm in arms {
+            match values.get(&(arm.name(), figure)) {
+                Some(rounds) => print!("{:>12.digits$}", median(rounds)),
+                None => print!("{:>12}", "-"),
+            }
+        }
+        println!();
+    }
+    ratios(values);
+}
+
+/// What each round's pairs say: the median of their ratios.
+fn ratios(values: &Values) {
+    let pairs = [
+        ("sluicegate", "ovs-dpdk", "64B"),
+        ("sluicegate", "ovs-dpdk", "overload"),
+        ("sluicegate", "testpmd-io", "64B"),
+        ("sluicegate", "bridge", "64B"),
+        ("enforcing", "sluicegate", "connection-64B"),
+        ("enforcing", "sluicegate", "connection-1514B"),
+    ];
+    for (one, other, figure) in pairs {
+        let (Some(of), Some(over)) = (values.get(&(one, figure)), values.get(&(other, figure)))
+        else {
+            continue;
+        };
+        let each: Vec<f64> = of.iter().zip(over).map(|(of, over)| of / over).collect();
+        println!("{one} / {other}, {figure}: {:.2}", median(&each));
+    }
+}
+
+fn document(options: &Options, values: &Values) -> Value {
+    let mut switches = json!({});
+    for (&(arm, figure), rounds) in values {
+        switches[arm][figure] = json!({ "median": median(rounds), "rounds": rounds });
+    }
+    let units = FIGURES.map(|(figure, unit, _)| (figure.to_owned(), json!(unit)));
+    json!({
+        "rounds": options.rounds,
+        "seconds": options.seconds,
+        "units": serde_json::Map::from_iter(units),
+        "switches": switches,
+    })
+}

@@ -1,0 +1,268 @@
+//! What is measured at each switch.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use sluicegate_dataplane::offload::HEADER;
+
+use crate::{
+    driver::{Driver, SIZE},
+    stream::{Clock, Flags, Patch, Stream, ack, number, segment, sent_ns, seq},
+    tap::TapGuest,
+};
+
+/// Frames that a guest sends in a row.
+const BURST: usize = 32;
+/// Bytes of a connection that are not acknowledged.
+const WINDOW: u64 = 64 * 1460;
+
+/// A guest at any switch.
+pub enum Guest {
+    /// With an adapter of Virtio.
+    Vhost(Box<Driver>),
+    /// At an interface of the kernel.
+    Tap(TapGuest),
+}
+
+impl Guest {
+    fn load(&mut self, header: [u8; HEADER], frame: &[u8]) -> Result<()> {
+        match self {
+            Self::Vhost(driver) => driver.load(header, frame),
+            Self::Tap(tap) => {
+                tap.load(header, frame);
+                Ok(())
+            }
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, most: usize, stream: &mut Stream) -> usize {
+        match self {
+            Self::Vhost(driver) => driver.send(most, stream),
+            Self::Tap(tap) => tap.send(most, stream),
+        }
+    }
+
+    #[inline]
+    fn receive(&mut self, each: impl FnMut(&Patch)) -> usize {
+        self.receive_some(usize::from(SIZE), each)
+    }
+
+    #[inline]
+    fn receive_some(&mut self, most: usize, each: impl FnMut(&Patch)) -> usize {
+        match self {
+            Self::Vhost(driver) => driver.receive(most, each),
+            Self::Tap(tap) => tap.receive(most, each),
+        }
+    }
+
+    fn drain(&mut self, clock: Clock) -> u64 {
+        let (mut count, mut last_ns) = (0, clock.now_ns());
+        while clock.now_ns() - last_ns < 50_000_000 {
+            let now = self.receive(|_| {});
+            if now > 0 {
+                count += now as u64;
+                last_ns = clock.now_ns();
+            }
+        }
+        count
+    }
+}
+
+/// A rate with its loss.
+#[derive(Clone, Copy, Debug)]
+pub struct Rate {
+    /// Frames that arrived per second.
+    pub frames_per_s: f64,
+    /// Share of frames that the switch took and that did not arrive.
+    pub lost: f64,
+}
+
+/// Lets every guest be heard, so that no frame is flooded.
+pub fn introduce(guests: &mut [Guest], clock: Clock) -> Result<()> {
+    for at in 0..guests.len() {
+        let to = (at + 1) % guests.len();
+        let mut stream = Stream::numbered(at as u8, to as u8, 64)?;
+        guests[at].load([0; HEADER], stream.frame())?;
+        guests[at].send(1, &mut stream);
+        guests.iter_mut().for_each(|guest| {
+            guest.drain(clock);
+        });
+    }
+    Ok(())
+}
+
+/// How long, and by which clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// The clock.
+    pub clock: Clock,
+    /// Of each measurement.
+    pub lasts: Duration,
+}
+
+/// Frames of `bytes` from the first `senders` guests to the last one, which takes a burst while
+/// each of them sends one.
+pub fn throughput(guests: &mut [Guest], senders: usize, bytes: usize, span: Span) -> Result<Rate> {
+    let last = guests.len() - 1;
+    let mut streams = (0..senders)
+        .map(|from| Stream::numbered(from as u8, last as u8, bytes))
+        .collect::<Result<Vec<_>>>()?;
+    for (guest, stream) in guests.iter_mut().zip(&streams) {
+        guest.load([0; HEADER], stream.frame())?;
+    }
+    saturate(guests, &mut streams, span)
+}
+
+/// Segments of 64 KB to be cut later, in bits per second.
+pub fn segments(guests: &mut [Guest], span: Span) -> Result<f64> {
+    const PAYLOAD: usize = 65_000;
+    let last = guests.len() - 1;
+    let mut streams = [Stream::data(0, last as u8, PAYLOAD, 0)?];
+    let mut header = [0; HEADER];
+    // Checksum from 34 on, 16 bytes into it; TCP over IPv4, 54 bytes of headers, 1460 each.
+    (header[0], header[1]) = (1, 1);
+    for (at, value) in [(2, 54_u16), (4, 1460), (6, 34), (8, 16)] {
+        header[at..at + 2].copy_from_slice(&value.to_le_bytes());
+    }
+    guests[0].load(header, streams[0].frame())?;
+    let rate = saturate(guests, &mut streams, span)?;
+    ensure!(rate.frames_per_s > 0.0, "no segment arrived");
+    Ok(rate.frames_per_s * PAYLOAD as f64 * 8.0)
+}
+
+fn saturate(guests: &mut [Guest], streams: &mut [Stream], span: Span) -> Result<Rate> {
+    let clock = span.clock;
+    let (senders, receiver) = guests.split_at_mut(guests.len() - 1);
+    let receiver = &mut receiver[0];
+    let mut sent = 0;
+    let mut received = 0;
+    let begin_ns = clock.now_ns();
+    let warm_ns = begin_ns + 100_000_000;
+    let end_ns = warm_ns + span.lasts.as_nanos() as u64;
+    let mut now_ns = begin_ns;
+    let mut warm = None;
+    while now_ns < end_ns {
+        for _ in 0..8 {
+            for (guest, stream) in senders.iter_mut().zip(&mut *streams) {
+                sent += guest.send(BURST, stream) as u64;
+            }
+            received += receiver.receive_some(BURST, |_| {}) as u64;
+        }
+        now_ns = clock.now_ns();
+        if warm.is_none() && now_ns >= warm_ns {
+            warm = Some((now_ns, received));
+        }
+    }
+    let (from_ns, before) = warm.unwrap_or((begin_ns, 0));
+    let seconds = (now_ns - from_ns) as f64 / 1e9;
+    let frames_per_s = (received - before) as f64 / seconds;
+    received += receiver.drain(clock);
+    ensure!(received <= sent, "{received} of {sent} frames arrived");
+    Ok(Rate {
+        frames_per_s,
+        lost: (sent - received) as f64 / (sent as f64).max(1.0),
+    })
+}
+
+/// A connection from the first guest to the last: its segments have `payload` bytes, and every
+/// second one is acknowledged. Segments and ACKs per second. `number` is another one each time.
+pub fn connection(guests: &mut [Guest], payload: usize, number: u16, span: Span) -> Result<f64> {
+    let last = guests.len() - 1;
+    let (from, to) = (0, last as u8);
+    let (senders, receiver) = guests.split_at_mut(last);
+    let (sender, receiver) = (&mut senders[0], &mut receiver[0]);
+    let clock = span.clock;
+    handshake(sender, receiver, (from, to, number), clock)?;
+    let mut data = Stream::data(from, to, payload, number)?;
+    let mut acks = Stream::acks(to, from, number)?;
+    sender.load([0; HEADER], data.frame())?;
+    receiver.load([0; HEADER], acks.frame())?;
+    let window = WINDOW.max(128 * payload as u64);
+    let (mut acknowledged, mut passed) = (1_u64, 0_u64);
+    let (mut newest, mut unanswered) = (1_u64, 0_usize);
+    let begin_ns = clock.now_ns();
+    let end_ns = begin_ns + span.lasts.as_nanos() as u64;
+    let mut now_ns = begin_ns;
+    while now_ns < end_ns {
+        for _ in 0..8 {
+            let room = window.saturating_sub(data.position() - acknowledged) / payload as u64;
+            sender.send(BURST.min(room as usize), &mut data);
+            unanswered += receiver.receive(|patch| {
+                let ahead = seq(patch).wrapping_sub(newest as u32);
+                newest += u64::from(ahead) + payload as u64;
+            });
+            while unanswered >= 2 {
+                acks.acknowledge(newest);
+                if receiver.send(1, &mut acks) == 0 {
+                    break;
+                }
+                unanswered -= 2;
+                passed += 2;
+            }
+            let mut latest = acknowledged as u32;
+            passed += sender.receive(|patch| latest = ack(patch)) as u64;
+            acknowledged += u64::from(latest.wrapping_sub(acknowledged as u32));
+        }
+        now_ns = clock.now_ns();
+    }
+    sender.drain(clock);
+    receiver.drain(clock);
+    ensure!(acknowledged > 1, "the connection stands still");
+    Ok(passed as f64 / ((now_ns - begin_ns) as f64 / 1e9))
+}
+
+fn handshake(one: &mut Guest, other: &mut Guest, at: (u8, u8, u16), clock: Clock) -> Result<()> {
+    let (from, to, number) = at;
+    let steps = [
+        (true, Flags::Syn),
+        (false, Flags::SynAck),
+        (true, Flags::Ack),
+    ];
+    for (forth, flags) in steps {
+        let (from, to) = if forth { (from, to) } else { (to, from) };
+        let (sender, receiver) = if forth {
+            (&mut *one, &mut *other)
+        } else {
+            (&mut *other, &mut *one)
+        };
+        let mut frame = segment(from, to, &[], (flags, number))?;
+        frame.resize(frame.len().max(60), 0);
+        sender.load([0; HEADER], &frame)?;
+        sender.send(1, &mut Stream::whole(&frame));
+        let arrived = receiver.drain(clock);
+        ensure!(arrived == 1, "{arrived} frames arrived for {flags:?}");
+    }
+    Ok(())
+}
+
+/// Frames of 64 bytes at this rate: the times that they take, in ns, ascending.
+pub fn latency(guests: &mut [Guest], frames_per_s: f64, span: Span) -> Result<Vec<u64>> {
+    let clock = span.clock;
+    let last = guests.len() - 1;
+    let mut stream = Stream::numbered(0, last as u8, 64)?;
+    let (senders, receiver) = guests.split_at_mut(last);
+    let (sender, receiver) = (&mut senders[0], &mut receiver[0]);
+    sender.load([0; HEADER], stream.frame())?;
+    let mut times = Vec::new();
+    let begin_ns = clock.now_ns();
+    let end_ns = begin_ns + span.lasts.as_nanos() as u64;
+    let (mut now_ns, mut sent) = (begin_ns, 0);
+    let mut expected = 1;
+    while now_ns < end_ns {
+        let due = ((now_ns - begin_ns) as f64 * frames_per_s / 1e9) as usize;
+        stream.now_ns = now_ns;
+        sent += sender.send(due.saturating_sub(sent).min(BURST), &mut stream);
+        now_ns = clock.now_ns();
+        receiver.receive(|patch| {
+            if number(patch) == expected {
+                times.push(now_ns - sent_ns(patch));
+            }
+            expected = number(patch) + 1;
+        });
+    }
+    receiver.drain(clock);
+    ensure!(times.len() > 100, "{} frames arrived", times.len());
+    times.sort_unstable();
+    Ok(times)
+}
