@@ -50,13 +50,12 @@ struct Descriptor {
 
 impl Descriptor {
     fn parse(bytes: &[u8; DESCRIPTOR as usize]) -> Self {
-        let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        let half = |at: usize| u32::from(word(at)) | u32::from(word(at + 2)) << 16;
+        let all = u128::from_le_bytes(*bytes);
         Self {
-            address: u64::from(half(0)) | u64::from(half(4)) << 32,
-            len: half(8),
-            flags: word(12),
-            next: word(14),
+            address: all as u64,
+            len: (all >> 64) as u32,
+            flags: (all >> 96) as u16,
+            next: (all >> 112) as u16,
         }
     }
 }

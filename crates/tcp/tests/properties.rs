@@ -235,19 +235,22 @@ proptest! {
         net.client().reads = false;
         net.server_reads = false;
         let mut received = [0; 2];
+        let all = [case.bytes[1], case.bytes[0]];
         while net.now_ns < 3600 * SECOND {
             net.run_until(net.now_ns + pause_ms * MS);
             for (who, received) in received.iter_mut().enumerate() {
                 if let Some(end) = net.end.get_mut(who) {
                     *received += end.tcp.read(1 + 400_000 / sips);
-                    prop_assert!(end.tcp.error().is_none());
                 }
             }
-            if received == [case.bytes[1], case.bytes[0]] && net.finished() {
+            // A FIN whose last ACK was lost may be sent again to a peer whose TIME-WAIT is over.
+            let mut ends = net.end.iter();
+            prop_assert!(received == all || ends.all(|end| end.tcp.error().is_none()));
+            if received == all && net.finished() {
                 break;
             }
         }
-        prop_assert_eq!(received, [case.bytes[1], case.bytes[0]]);
+        prop_assert_eq!(received, all);
         prop_assert!(net.finished());
     }
 }
