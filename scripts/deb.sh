@@ -39,8 +39,8 @@ program() {
 	place 755 "$binary" "$root/usr/bin"
 	[ "${binary##*/}" = sluicegate ] || die "$binary: the command is called sluicegate"
 	strip --strip-unneeded "$root/usr/bin/sluicegate"
-	place 644 dist/systemd/sluicegate.service "$root/usr/lib/systemd/system"
-	place 644 dist/debian/policy.toml "$root/etc/sluicegate"
+	place 644 dist/systemd/*.service "$root/usr/lib/systemd/system"
+	place 644 dist/debian/policy.toml dist/debian/switch.toml "$root/etc/sluicegate"
 	install -D -m 644 dist/debian/default "$root/etc/default/sluicegate"
 }
 
@@ -90,7 +90,7 @@ control() {
 	for script in postinst prerm postrm; do
 		install -m 755 "dist/debian/$script" "$root/DEBIAN/$script"
 	done
-	printf '/etc/%s\n' default/sluicegate sluicegate/policy.toml >"$root/DEBIAN/conffiles"
+	printf '/etc/%s\n' {default/sluicegate,sluicegate/{policy,switch}.toml} >"$root/DEBIAN/conffiles"
 	(cd "$root" && find usr etc -type f -print0 | sort -z | xargs -0 md5sum) >"$root/DEBIAN/md5sums"
 }
 

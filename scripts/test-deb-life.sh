@@ -41,18 +41,22 @@ until_true() {
 attached() { sluicegate doctor --json --interface veth-t | grep -q '"from_tenant"'; }
 says() { grep -q -- "$1" /run/agent.log; }
 
-# unit KEY: its values in the installed unit.
-unit() { sed -e ':join /\\$/ { N; s/\\\n//; b join }' /usr/lib/systemd/system/sluicegate.service | sed -n "s/^$1=//p"; }
+# unit KEY [NAME]: its values in an installed unit, the agent's.
+unit() {
+	sed -e ':join /\\$/ { N; s/\\\n//; b join }' "/usr/lib/systemd/system/${2:-sluicegate}.service" | sed -n "s/^$1=//p"
+}
+
+# rights [NAME]: those of a unit, as setpriv has them.
+rights() { unit CapabilityBoundingSet "$@" | tr '[:upper:]' '[:lower:]' | sed 's/cap_/+/g; s/ /,/g'; }
 
 # The unit's commands, with the rights that it has.
 start_agent() {
-	local rights words
-	rights=$(unit CapabilityBoundingSet | tr '[:upper:]' '[:lower:]' | sed 's/cap_/+/g; s/ /,/g')
+	local words
 	# shellcheck source=dist/debian/default
 	read -ra words <<<"$(set -f && . /etc/default/sluicegate && eval "printf '%s ' $(unit ExecStart)")"
 	# Not what the one before said: the redirection below is carried out by the child, some time.
 	: >/run/agent.log
-	setpriv --bounding-set="-all,$rights" --no-new-privs "${words[@]}" 2>/run/agent.log &
+	setpriv --bounding-set="-all,$(rights)" --no-new-privs "${words[@]}" 2>/run/agent.log &
 	agent=$!
 	until_true says "enforcing; stop" || { cat /run/agent.log >&2; exit 1; }
 }
@@ -62,12 +66,34 @@ stop_agent() {
 	wait "$agent"
 }
 
+# The switch, by its unit's commands: a port, another one after a reload, and a new process.
+switch_runs() {
+	local words switch
+	printf '[[port]]\nname = "vm1"\nvhost_user = "/run/sluicegate/vm1.sock"\n' >>/etc/sluicegate/switch.toml
+	read -ra words <<<"$(unit ExecStart sluicegate-switch)"
+	for port in sgt0 sgt1; do
+		setpriv --bounding-set="-all,$(rights sluicegate-switch)" --no-new-privs "${words[@]}" 2>/run/switch.log &
+		switch=$!
+		until_true sluicegate switch show
+		[ -S /run/sluicegate/vm1.sock ] || die "the switch listens nowhere"
+		printf '[[port]]\nname = "%s"\ntap = "%s"\n' "$port" "$port" >>/etc/sluicegate/switch.toml
+		read -ra words <<<"$(unit ExecReload sluicegate-switch)"
+		quietly "${words[@]}"
+		sluicegate switch ports | grep -q "$port" || die "a reload has not made the port $port"
+		read -ra words <<<"$(unit ExecStart sluicegate-switch)"
+		kill "$switch"
+		wait "$switch" || { cat /run/switch.log >&2; die "the switch has failed"; }
+	done
+	[ -f /run/sluicegate/switch.state ] || die "the switch has kept no state"
+}
+
 life() {
 	# Where a unit is that is right, nothing is said.
 	install_package /run/first.deb
-	quietly systemd-analyze verify --man=no /usr/lib/systemd/system/sluicegate.service
-	[ ! -s /run/said ] || { cat /run/said; die "systemd complains of the unit"; }
+	quietly systemd-analyze verify --man=no /usr/lib/systemd/system/sluicegate{,-switch}.service
+	[ ! -s /run/said ] || { cat /run/said; die "systemd complains of a unit"; }
 	sluicegate policy check /etc/sluicegate/policy.toml | grep -q 'nothing is edited'
+	switch_runs
 	ip netns add tenant
 	ip link add veth-t type veth peer name eth0 netns tenant
 	! attached || die "installing has attached something"

@@ -8,7 +8,7 @@ set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 
-# How exposed systemd may call the service, in tenths of its scale to 10.
+# How exposed systemd may call the services, in tenths of its scale to 10.
 EXPOSURE_MAX=25
 
 usage="usage: test-deb.sh BINARY DIR"
@@ -30,7 +30,10 @@ look_into() {
 	bash -n "$root/usr/share/bash-completion/completions/sluicegate"
 	grep -q '^#compdef sluicegate' "$root/usr/share/zsh/vendor-completions/_sluicegate"
 	grep -q 'complete -c sluicegate' "$root/usr/share/fish/vendor_completions.d/sluicegate.fish"
-	systemd-analyze security --offline=true --root="$root" --threshold="$EXPOSURE_MAX" --no-pager sluicegate.service | tail -n 1
+	local service
+	for service in sluicegate.service sluicegate-switch.service; do
+		systemd-analyze security --offline=true --root="$root" --threshold="$EXPOSURE_MAX" --no-pager "$service" | tail -n 1
+	done
 }
 
 package=$(DEB_VERSION=1.0~test1 scripts/deb.sh "$binary" "$out")
