@@ -2,17 +2,18 @@
 //! one, the switch on the other.
 //!
 //! - **64 B, 1518 B**: datagrams from one guest to another, as many as the switch takes.
-//! - **overload**: datagrams of 64 bytes from two guests to one, which takes half of them; and what
-//!   is lost.
+//! - **overload**: datagrams of 64 bytes from two guests to one, which takes half of them; and
+//!   what is lost.
 //! - **connection**: segments of a connection, and an ACK for every second one.
 //! - **64 KB**: segments that are to be cut later, where the switch passes them on as they are.
 //! - **delay**: at half of the rate that the same switch has carried just before.
 //! - **idle**: the switch's share of its CPU while nothing is sent.
 //!
 //! Frames are 4 bytes shorter here than on a wire, which has their FCS. The switches take turns.
-//! Others on a shared machine halve the speed of all switches for seconds, so the table has the best
-//! of the rounds, and `results.json` all of them. A guest's driver here is the same for all, and does not
-//! look at frames. The kernel's bridge works in the guests' own system calls.
+//! Others on a shared machine halve the speed of all switches for seconds, so the table has the
+//! best of the rounds, and `results.json` all of them. A guest's driver here is the same for all
+//! switches, and does not look at frames. The kernel's bridge works in the guests' own system
+//! calls.
 
 #![allow(clippy::print_stdout)]
 
