@@ -16,9 +16,9 @@
 //!   between them, FreeBSD 9's TCP, a connection for every message, eight priorities, on converged
 //!   Ethernet likewise, 10 ms of them. Beside the plain permutation, by turns, and beside the same
 //!   queries and messages on plain Ethernet.
-//! - **routing**: each routing scheme beside D-mod-k, by turns, on a 4-ary 3-tree of plain Ethernet,
-//!   and on converged Ethernet: DCTCP from each of 64 servers to the one a quarter of the tree away,
-//!   at 0.5 of 10 Gb/s, where hardly two packets meet, and at 6. `routing-NAME`: one scheme.
+//! - **routing**: each routing scheme beside D-mod-k, by turns, on a 4-ary 3-tree of plain and of
+//!   converged Ethernet: DCTCP from each of 64 servers to the one a quarter of the tree away, at
+//!   0.5 of 10 Gb/s and at 6. `routing-NAME`: one scheme.
 //! - **program-256**: an all-to-all of 256 ranks, eight times: 1.04 million operations. Beside
 //!   one message of as many bytes from each server, by turns; making and checking included.
 //! - **scale-N**: XGFT(3) of N servers like the permutation, 1 MB per flow: what a hop costs as

@@ -63,8 +63,8 @@ const GUEST_RECEIVE_BUFFER_BYTES: u64 = 6 << 20;
 
 /// A fabric that can be built for a variant.
 pub trait FabricOf: PacketFabric {
-    /// From idle ports of links and within hosts, those of `layout`, which has numbers for stacks as
-    /// well. `seed` makes what is drawn by lot.
+    /// From idle ports of links and within hosts, those of `layout`, which has numbers for stacks
+    /// as well. `seed` makes what is drawn by lot.
     ///
     /// # Errors
     /// A variant that this world cannot run.

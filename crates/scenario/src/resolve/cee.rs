@@ -24,8 +24,8 @@ use crate::experiment::{Action, Link, Node, SwitchId, Variant};
 /// annex N).
 const RESPONSE: Duration = Duration::from_nanos(614);
 
-/// Reads `[network.cee]` of a network with this routing and those of priorities, in a run that takes
-/// `total`.
+/// Reads `[network.cee]` of a network with this routing and those of priorities, in a run that
+/// takes `total`.
 pub fn read(
     network: &Table<'_>,
     routing: (Routing, &[(u8, Routing)]),

@@ -115,8 +115,8 @@ impl<F: PacketFabric> Net<F> {
         scheme(&self.routes).peek(query(switch, packet, self.clock.now_ps))
     }
 
-    /// A packet arrives at a switch that learns from some, or has schemes of priorities. Returns the
-    /// port by which it continues; `None` if that is [`Net::choose`]'s.
+    /// A packet arrives at a switch that learns from some, or has schemes of priorities. Returns
+    /// the port by which it continues; `None` if that is [`Net::choose`]'s.
     #[inline(never)]
     pub(super) fn snoop_arrived(
         &mut self,

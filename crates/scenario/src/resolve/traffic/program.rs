@@ -276,8 +276,8 @@ fn generate(table: &Table<'_>, item: &Item<'_>, pattern: Pattern, ranks: u32) ->
     ))
 }
 
-/// `nas = { … }`: iterations of a skeleton. Where no number of ranks is asked for, there are as many
-/// of these as it runs on.
+/// `nas = { … }`: iterations of a skeleton. Where no number of ranks is asked for, there are as
+/// many of these as it runs on.
 fn read_skeleton(table: &Table<'_>, item: &Item<'_>, ranks: u32, asked: bool) -> Option<Program> {
     let own = item.table()?;
     for key in ["kernel", "class"] {
