@@ -16,6 +16,11 @@
 //!   between them, FreeBSD 9's TCP, a connection for every message, eight priorities, on converged
 //!   Ethernet likewise, 10 ms of them. Beside the plain permutation, by turns, and beside the same
 //!   queries and messages on plain Ethernet.
+//! - **routing**: each routing scheme beside D-mod-k, by turns, on a 4-ary 3-tree of plain and of
+//!   converged Ethernet: DCTCP from each of 64 servers to the one a quarter of the tree away, at
+//!   0.5 of 10 Gb/s and at 6. `routing-NAME`: one scheme.
+//! - **program-256**: an all-to-all of 256 ranks, eight times: 1.04 million operations. Beside
+//!   one message of as many bytes from each server, by turns; making and checking included.
 //! - **scale-N**: XGFT(3) of N servers like the permutation, 1 MB per flow: what a hop costs as
 //!   networks grow.
 //! - **permutation-8192**: XGFT(3; 32,16,16; 1,32,16), 8 MB per flow at 400 Gb/s; K, buffers and
@@ -44,7 +49,7 @@ use sluicegate_core::{
     cc::Algorithm,
 };
 use sluicegate_fabric::{
-    Graph, PortConfig, Ports, Routes,
+    Graph, PortConfig, Ports, Routes, Routing,
     cee::{Cee, CeeConfig, EtsClass, EtsConfig, Pause, PfcConfig, PortSpec, QcnConfig, QcnParams},
     graph::{HostId, Node, SwitchId},
 };
@@ -75,13 +80,15 @@ const PORTS: usize = 50_000;
 /// Longer than any case takes.
 const END_PS: u64 = 1_000 * 1_000_000_000_000;
 
-const CASES: [&str; 9] = [
+const CASES: [&str; 11] = [
     "incast",
     "permutation",
     "cee-permutation",
     "commercial",
     "permutation-2",
     "cee-permutation-2",
+    "routing",
+    "program-256",
     "scale-64",
     "scale-1024",
     "scale-4096",
@@ -110,6 +117,14 @@ fn main() -> Result<()> {
 }
 
 fn run(name: &str) -> Result<()> {
+    match name {
+        "routing" => return compare_schemes(|_| true),
+        "program-256" => return compare_program(name),
+        _ => {}
+    }
+    if let Some(scheme) = name.strip_prefix("routing-") {
+        return compare_schemes(|name| name == scheme);
+    }
     let tree = |m: [u32; 3], w: [u32; 3]| Graph::xgft(&m, &w).map_err(anyhow::Error::msg);
     let (graph, bytes, threads) = match name {
         "incast" => (star(17), 10_000_000, 1),
@@ -594,8 +609,8 @@ const COMMERCIAL_TURNS: u64 = 200;
 /// Queries and messages on converged Ethernet beside a plain network with long flows, and one with
 /// the same traffic.
 fn compare_commercial(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u64) -> Result<()> {
-    let mut converged = timed_commercial::<Converged>(true)?;
-    let mut same = timed_commercial::<Plain>(false)?;
+    let mut converged = timed::<Converged>(&commercial(true))?;
+    let mut same = timed::<Plain>(&commercial(false))?;
     let mut plain = Timed::<_, Plain>::new(graph, pairs, bytes, false)?;
     for turn in 1..=COMMERCIAL_TURNS {
         plain.run_until(turn * TURN_PS)?;
@@ -610,14 +625,124 @@ fn compare_commercial(name: &str, graph: &Graph, pairs: &[(u32, u32)], bytes: u6
     print_ratio(&format!("{name}, both with it"), &same, &converged)
 }
 
-fn timed_commercial<F: FabricOf>(is_converged: bool) -> Result<Timed<App, F>> {
-    let text = commercial(is_converged);
+/// The network of a scenario; reading it has taken no time.
+fn timed<F: FabricOf>(text: &str) -> Result<Timed<App, F>> {
     let options = Options::default();
-    let experiment = file::parse(Path::new("commercial.toml"), &text, &options);
+    let experiment = file::parse(Path::new("case.toml"), text, &options);
     let experiment = experiment.map_err(|problems| anyhow::anyhow!("{problems}"))?;
     let variant = experiment.variants.first().context("it has a variant")?;
     let engine = build::engine(variant, 1, 1)?;
     Ok(Timed::of(engine, Arc::new(Done::default())))
+}
+
+/// Flows that share no queue with D-mod-k.
+fn spread(scheme: &str, is_converged: bool, mbps: u64) -> String {
+    let cee = match is_converged {
+        true => "[network.cee]\npfc = {}\nqcn = { set_point = '20KB', rate_limiters = true }\n",
+        false => "",
+    };
+    format!(
+        "warmup = '0s'\nduration = '1s'\n[network]\ntopology = 'k-ary-n-tree'\nk = 4\nn = 3\n\
+         rate = '10Gbit'\ndelay = '1us'\nmarking = {{ kind = 'threshold', k = '97500B' }}\n\
+         routing = '{scheme}'\n{cee}[tenant.default]\ncongestion_control = 'dctcp'\necn = true\n\
+         [traffic.load]\nkind = 'bulk'\nfrom = 'h*'\nto = 'h*'\npairs = 'stride:16'\nrate = '{mbps}Mbit'\n"
+    )
+}
+
+/// What the servers offer, and how much of it is simulated at a time, [`SCHEME_TURNS`] times.
+const SCHEME_LOADS: [(u64, u64); 2] = [(500, 12 * TURN_PS), (6_000, TURN_PS)];
+const SCHEME_TURNS: u64 = 400;
+
+/// What a hop costs under the schemes that `wanted` says.
+fn compare_schemes(wanted: impl Fn(&str) -> bool) -> Result<()> {
+    let mut known = false;
+    for (scheme, routing) in Routing::NAMES.into_iter().filter(|(name, _)| wanted(name)) {
+        known = true;
+        for load in SCHEME_LOADS {
+            if !routing.needs_notifications() {
+                compare_scheme::<Plain>(scheme, false, load)?;
+            }
+            if !matches!(routing, Routing::Conga { .. }) {
+                compare_scheme::<Converged>(scheme, true, load)?;
+            }
+        }
+    }
+    ensure!(known, "no such scheme");
+    Ok(())
+}
+
+fn compare_scheme<F: FabricOf>(
+    scheme: &str,
+    is_converged: bool,
+    (mbps, turn_ps): (u64, u64),
+) -> Result<()> {
+    let mut fixed = timed::<F>(&spread("d-mod-k", is_converged, mbps))?;
+    let mut other = timed::<F>(&spread(scheme, is_converged, mbps))?;
+    for turn in 1..=SCHEME_TURNS {
+        fixed.run_until(turn * turn_ps)?;
+        other.run_until(turn * turn_ps)?;
+    }
+    other.engine.account()?;
+    let fabric = if is_converged { "converged" } else { "plain" };
+    println!(
+        "routing, {fabric}, {mbps} Mb/s, {scheme}: {:.0} ns/hop, {:.3} of d-mod-k ({:.0} ns), {:.3} of its hops",
+        other.ns_per_hop(),
+        other.ns_per_hop() / fixed.ns_per_hop(),
+        fixed.ns_per_hop(),
+        other.engine.hops() as f64 / fixed.engine.hops() as f64
+    );
+    Ok(())
+}
+
+/// 255 messages of 4 KB from each rank, eight times; or one of as many bytes.
+fn work_of_256(is_program: bool) -> String {
+    let work = match is_program {
+        true => "kind = 'program'\ncollective = 'all-to-all'\nsize = '1024KB'\niterations = 8\n",
+        false => {
+            "kind = 'program'\ncollective = 'shift'\ndistance = 85\nsize = '8160KB'\neager = '8160KB'\n"
+        }
+    };
+    format!(
+        "warmup = '0s'\nduration = '1s'\n[network]\ntopology = 'fat-tree'\nchildren = [8, 8, 4]\n\
+         parents = [1, 8, 8]\nrate = '10Gbit'\ndelay = '1us'\nmarking = {{ kind = 'threshold', k = '97500B' }}\n\
+         [tenant.default]\ncongestion_control = 'dctcp'\necn = true\n[traffic.work]\n{work}"
+    )
+}
+
+/// How much of it is simulated, in turns: all of it.
+const PROGRAM_TURNS: u64 = 2_000;
+
+/// A program of a million operations beside plain flows.
+fn compare_program(name: &str) -> Result<()> {
+    let read = |is_program| {
+        let start = Instant::now();
+        let mut network = timed::<Plain>(&work_of_256(is_program))?;
+        network.seconds += start.elapsed().as_secs_f64();
+        anyhow::Ok(network)
+    };
+    let (mut program, mut flows) = (read(true)?, read(false)?);
+    for turn in 1..=PROGRAM_TURNS {
+        program.run_until(turn * TURN_PS)?;
+        flows.run_until(turn * TURN_PS)?;
+    }
+    for network in [&program, &flows] {
+        network.engine.account()?;
+        // All have six links to pass but those to servers of the same switches.
+        let least = 8 * 256 * 255 * 4_000 / 1448 * 4;
+        let hops = network.engine.hops();
+        ensure!(
+            hops > least,
+            "{name}: not all is done: {hops} of {least} hops"
+        );
+    }
+    println!(
+        "{name}: {:.1} M packet-hops/s, {:.2} of plain flows of as many bytes ({:.1} M), {} MB for both",
+        1e3 / program.ns_per_hop(),
+        flows.ns_per_hop() / program.ns_per_hop(),
+        1e3 / flows.ns_per_hop(),
+        resident_mb()?
+    );
+    Ok(())
 }
 
 /// The cost of a hop of converged Ethernet beside a plain one.

@@ -65,6 +65,14 @@ impl Class {
     }
 }
 
+/// The most ranks that a kernel runs on, not above so many; at least the fewest that it runs on.
+pub fn most_ranks(kernel: Kernel, ranks: u32) -> u32 {
+    match kernel {
+        Kernel::Bt => ranks.isqrt().max(2).pow(2),
+        _ => 1 << ranks.max(2).ilog2(),
+    }
+}
+
 /// A message: from, to, bytes.
 type Message = (u32, u32, u64);
 
@@ -245,6 +253,22 @@ fn mg(class: Class, ranks: u32) -> Rounds {
 mod tests {
     use super::*;
     use crate::check::check;
+
+    #[test]
+    fn a_kernel_runs_on_its_most_ranks_and_on_none_beyond() {
+        for (name, kernel) in Kernel::ALL {
+            for hosts in [4, 5, 32, 100, 128] {
+                let ranks = most_ranks(kernel, hosts);
+                assert!(
+                    iteration(kernel, Class::A, ranks).is_ok(),
+                    "{name}, {hosts}"
+                );
+                let beyond = ranks + 1..=hosts;
+                let runs = |more| iteration(kernel, Class::A, more).is_ok();
+                assert!(!beyond.into_iter().any(runs), "{name}, {hosts}");
+            }
+        }
+    }
 
     /// Table 2.2 of the zOVN thesis: scale factor, largest and mean size of a message. The number
     /// of ranks and the class are not given; these are the ones whose largest messages fit. The

@@ -11,7 +11,7 @@ use sluicegate_core::{
     cc::{Algorithm, Stack},
 };
 pub use sluicegate_fabric::graph::{HostId, Node, PortId, SwitchId};
-use sluicegate_fabric::{Graph, Impairment, Routes, Routing, SharedMemory, cee::CeeConfig};
+use sluicegate_fabric::{Graph, Impairment, Routing, SharedMemory, cee::CeeConfig};
 use sluicegate_program::Program;
 use sluicegate_tcp::config::{CacheWindow, Recovery};
 
@@ -71,6 +71,8 @@ pub struct Variant {
     pub links: Vec<Link>,
     /// How switches choose among equal paths.
     pub routing: Routing,
+    /// Priorities of converged Ethernet whose frames have another scheme, bit p for priority p.
+    pub routings: Vec<(u8, Routing)>,
     /// How long after a link has failed, or works again, switches change their routes; `None` =
     /// they never do.
     pub reroute_delay: Option<Duration>,
@@ -854,11 +856,6 @@ impl Variant {
     pub fn has_cheats(&self) -> bool {
         let blasts = |traffic: &Traffic| matches!(traffic.kind, TrafficKind::Blast { .. });
         self.tenants.iter().any(|tenant| tenant.ignore_window) || self.traffic.iter().any(blasts)
-    }
-
-    /// Ways through the switches of its graph.
-    pub fn routes(&self, graph: &Graph) -> Routes {
-        Routes::with(graph, self.routing)
     }
 
     /// Name of an end of a link.

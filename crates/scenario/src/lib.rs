@@ -31,6 +31,7 @@ pub mod places;
 pub mod published;
 mod resolve;
 pub mod results;
+mod routings;
 pub mod runner;
 pub mod stats;
 pub mod sweep;

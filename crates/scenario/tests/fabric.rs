@@ -393,3 +393,62 @@ fn a_file_that_is_no_text_says_so() {
             .ends_with("is no text in UTF-8; name a TOML file, or save this one as UTF-8")
     );
 }
+
+/// A fat tree of converged Ethernet with these schemes of priorities, and bulk flows in a priority.
+fn with_routings(routings: &str, priority: u8) -> String {
+    format!(
+        "[network]\ntopology = 'k-ary-n-tree'\nk = 2\nn = 2\n[network.cee]\nroutings = [{routings}]\n\
+         [traffic.b]\nkind = 'bulk'\nfrom = ['h1', 'h2']\nto = 'h4'\npriority = {priority}\n"
+    )
+}
+
+#[test]
+fn a_priority_has_the_scheme_that_is_its_own() {
+    let variant = one(&with_routings(
+        "{ priorities = [3, 4], routing = 'flow-hash' }",
+        3,
+    ));
+    let schemes = [2, 3, 4, 5].map(|priority| variant.routing_of(priority));
+    let (fixed, hash) = (Routing::DModK, Routing::FlowHash);
+    assert_eq!(schemes, [fixed, hash, hash, fixed]);
+    // Where both flows meet for sure depends on the scheme of their priority.
+    let bottlenecks = |priority| -> Vec<String> {
+        let text = with_routings("{ priorities = 3, routing = 'flow-hash' }", priority);
+        let links = one(&text).links.into_iter();
+        let chosen = links.filter(|link| link.bottleneck);
+        chosen.map(|link| link.name).collect()
+    };
+    assert_eq!(bottlenecks(3), ["e2-h4"]);
+    assert_ne!(bottlenecks(2), ["e2-h4"]);
+}
+
+#[test]
+fn schemes_of_priorities_that_cannot_be_are_refused() {
+    let spray = "{ priorities = 3, routing = 'spray' }";
+    for (routings, expected) in [
+        (
+            format!("{spray}, {spray}"),
+            "priority 3 has a scheme already",
+        ),
+        ("{ priorities = 3 }".to_owned(), "`routing` is missing"),
+        (
+            "{ routing = 'spray' }".to_owned(),
+            "`priorities` is missing",
+        ),
+        (
+            "{ priorities = 3, routing = 'conga' }".to_owned(),
+            "measures links of plain Ethernet",
+        ),
+        (
+            "{ priorities = 3, routing = 'r3c2' }".to_owned(),
+            "add [network.cee.qcn]",
+        ),
+        (
+            "{ priorities = 3, routing = 'spray', flowlet_gap = '1ms' }".to_owned(),
+            "needs `routing = \"flowlet\"`",
+        ),
+    ] {
+        let found = refusal(&with_routings(&routings, 3));
+        assert!(found.contains(expected), "{routings}\n=> {found}");
+    }
+}

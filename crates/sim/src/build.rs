@@ -11,7 +11,7 @@ use sluicegate_core::{aqm::AqmParams, cc::Algorithm};
 use sluicegate_fabric::{
     Graph, PortConfig, Ports,
     cee::CeeConfig,
-    graph::{HostId, PortId, PortMap},
+    graph::{HostId, PortId},
     port::{PS_PER_NS, PS_PER_S},
     random::draw,
 };
@@ -63,19 +63,19 @@ const GUEST_RECEIVE_BUFFER_BYTES: u64 = 6 << 20;
 
 /// A fabric that can be built for a variant.
 pub trait FabricOf: PacketFabric {
-    /// From idle ports of links and within hosts, those of `map`, which has numbers for stacks as
-    /// well. `seed` makes what is drawn by lot.
+    /// From idle ports of links and within hosts, those of `layout`, which has numbers for stacks
+    /// as well. `seed` makes what is drawn by lot.
     ///
     /// # Errors
     /// A variant that this world cannot run.
-    fn of(variant: &Variant, ports: Ports<Packet>, map: PortMap, seed: u64) -> Result<Self>;
+    fn of(variant: &Variant, ports: Ports<Packet>, layout: &Layout, seed: u64) -> Result<Self>;
 
     /// The network as one of converged Ethernet, if it is one.
     fn converged(net: &mut Net<Self>) -> Option<&mut Net<Converged>>;
 }
 
 impl FabricOf for Plain {
-    fn of(_variant: &Variant, ports: Ports<Packet>, _map: PortMap, _seed: u64) -> Result<Self> {
+    fn of(_variant: &Variant, ports: Ports<Packet>, _: &Layout, _seed: u64) -> Result<Self> {
         Ok(Self::new(ports))
     }
 
@@ -195,7 +195,7 @@ fn net<F: FabricOf>(
         let added = ports.add(local(variant), seed ^ u64::from(local_port.0));
         debug_assert_eq!(added, local_port);
     }
-    let fabric = F::of(variant, ports, layout.ports, seed)?;
+    let fabric = F::of(variant, ports, layout, seed)?;
     let mut net = Net::part(Arc::clone(layout), part, fabric, machines, seed);
     for (id, tenant) in (0..).zip(&variant.tenants) {
         net.set_read_rate(id, tenant.read_rate_bps);

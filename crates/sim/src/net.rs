@@ -157,7 +157,8 @@ pub struct Net<F = Plain> {
     routing: route::State,
     /// Switches clear the ECN field.
     pub bleach: bool,
-    /// Switches learn from what passes them: see [`Routes::snoop`] and [`Routes::pass`].
+    /// Switches learn from what passes them ([`Routes::snoop`], [`Routes::pass`]), or some
+    /// priorities have schemes of their own.
     pub(crate) snoops: bool,
     /// Captures and measurements of packets under way.
     pub observers: Observers,
@@ -231,7 +232,7 @@ impl<F: PacketFabric> Net<F> {
             path_values: layout.routes.path_values(),
             own_paths: layout.routes.path_values().differ_by_packet(),
             noted_paths: layout.routes.path_values().follow_arrivals(),
-            snoops: layout.routes.snoops() || layout.routes.rewrites(),
+            snoops: route::snoops(&layout.routes),
             routes: Arc::clone(&layout.routes),
             layout,
             fabric: Driven::new(fabric),

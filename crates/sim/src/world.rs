@@ -9,7 +9,6 @@ use std::{
 use anyhow::{Context, Result, bail};
 use sluicegate_apps::App;
 use sluicegate_core::abi::COUNTER_NAMES;
-use sluicegate_fabric::Routes;
 use sluicegate_scenario::{
     experiment::{Action, Experiment, HostId, Variant},
     results::{Conditions, Deadlock, LinkResult},
@@ -385,7 +384,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
         links.iter().for_each(|&link| self.failed[link] = fails);
         let around = self.failed.contains(&true).then(|| {
             let graph = self.variant.graph();
-            Arc::new(Routes::around(&graph, self.variant.routing, &self.failed))
+            Arc::new(self.variant.routes_around(&graph, &self.failed))
         });
         for net in self.engine.nets() {
             let whole = &net.layout.routes;

@@ -86,3 +86,70 @@ fn a_full_buffer_of_late_frames_is_counted_and_loses_none() {
     assert_eq!(drops(&result), 0);
     assert!(retransmits(&result) > 0, "TCP takes late frames for lost");
 }
+
+/// The flows of the traffic in a priority, as JSON.
+fn flows(priority: u8, threads: Threads, network: &str, cee: &str) -> String {
+    let paths = PATHS.replace("'bulk'", &format!("'bulk'\npriority = {priority}"));
+    let text = format!(
+        "{paths}{network}[network.cee]\nport_buffer = '400KB'\n\
+         qcn = {{ set_point = '20KB', rate_limiters = true }}\n{cee}"
+    );
+    let experiment = experiment(&text);
+    let mut sim = Sim { threads };
+    let outcome = sim.run(&experiment, &experiment.variants[0], 1, &mut Unobserved);
+    serde_json::to_string(&outcome.expect("it runs").result.flows).unwrap()
+}
+
+/// `routings` of one scheme. Notifications have priority 7.
+fn of_priorities(routing: &str, keys: &str) -> String {
+    let keys = keys.replace('\n', ", ");
+    format!("routings = [{{ {keys}priorities = [3, 7], routing = '{routing}' }}]\n")
+}
+
+#[test]
+fn a_priority_with_a_scheme_of_its_own_is_as_in_a_network_of_that_scheme() {
+    let fixed = flows(3, Threads::Auto, "", "");
+    for routing in [
+        "flow-hash",
+        "packet-hash",
+        "random",
+        "spray",
+        "reps",
+        "plb",
+        "drill",
+        "flowlet",
+        "switch-adaptive",
+        "r2c2",
+        "r3c2",
+    ] {
+        // Flowlets of 500 us are whole flows, which may have the same paths by lot.
+        let keys = match routing {
+            "flowlet" => "flowlet_gap = '1us'\n",
+            _ => "",
+        };
+        let network = format!("routing = '{routing}'\n{keys}");
+        let own = flows(3, Threads::Auto, "", &of_priorities(routing, keys));
+        assert_eq!(own, flows(3, Threads::Auto, &network, ""), "{routing}");
+        assert_ne!(own, fixed, "{routing}");
+    }
+}
+
+#[test]
+fn other_priorities_keep_the_scheme_of_the_network() {
+    let fixed = flows(0, Threads::Auto, "", "");
+    for routing in ["random", "spray", "switch-adaptive", "r3c2"] {
+        let beside = format!("routings = [{{ priorities = 3, routing = '{routing}' }}]\n");
+        let own = flows(0, Threads::Auto, "", &beside);
+        assert_eq!(own, fixed, "{routing}");
+    }
+}
+
+#[test]
+fn priorities_with_schemes_of_their_own_are_the_same_on_two_threads() {
+    let beside = "routings = [{ priorities = 3, routing = 'switch-adaptive' }, \
+        { priorities = 7, routing = 'random' }, { priorities = [4, 5], routing = 'r3c2' }]\n\
+        [traffic.random]\nkind = 'bulk'\nfrom = 'h3'\nto = 'h5'\npriority = 7\n\
+        [traffic.sources]\nkind = 'bulk'\nfrom = 'h4'\nto = 'h6'\npriority = 5\n";
+    let [one, two] = [1, 2].map(|threads| flows(3, Threads::Exactly(threads), "", beside));
+    assert_eq!(one, two);
+}

@@ -426,11 +426,16 @@ impl Cee {
         let line_bps = self.specs[port.index()].rate_bps;
         let has_limiters = self.config.qcn.is_some_and(|qcn| qcn.rate_limiters);
         let notice = (queue, fb);
-        match &self.sources {
+        match &self.sources[usize::from(queue.priority)] {
             Some(routing) => {
                 let (specs, to) = (&self.specs, queue.destination);
                 let far = |port: PortId| specs[port.index()].far;
-                let values = || routing.routes.path_values_to(port, to, far);
+                let values = || {
+                    routing
+                        .routes
+                        .of(queue.priority)
+                        .path_values_to(port, to, far)
+                };
                 adapter.notified_of_path((routing, params), notice, line_bps, now_ps, values);
             }
             None if has_limiters => adapter.notified(params, notice, line_bps, now_ps),
@@ -440,27 +445,29 @@ impl Cee {
         self.serve_kicked_ports(pool, now_ps);
     }
 
-    /// Sources choose paths by this scheme, if it is one of theirs: R2C2 or R3C2. `routes` gives
-    /// its routes.
+    /// Sources choose the paths of those priorities whose scheme is one of theirs: R2C2 or R3C2.
+    /// `routes` are the network's.
     #[must_use]
-    pub fn with_routing(mut self, routing: Routing, routes: impl FnOnce() -> Routes) -> Self {
-        let (rules, limits_each) = match routing {
-            Routing::R2c2(rules) => (rules, false),
-            Routing::R3c2(rules) => (rules, true),
-            _ => return self,
-        };
-        self.sources = Some(Box::new(SourceRouting {
-            rules,
-            limits_each,
-            has_limiters: self.config.qcn.is_some_and(|qcn| qcn.rate_limiters),
-            routes: Arc::new(routes()),
-        }));
+    pub fn with_routing(mut self, routing: impl Fn(u8) -> Routing, routes: &Arc<Routes>) -> Self {
+        for (priority, sources) in (0..).zip(&mut self.sources) {
+            let (rules, limits_each) = match routing(priority) {
+                Routing::R2c2(rules) => (rules, false),
+                Routing::R3c2(rules) => (rules, true),
+                _ => continue,
+            };
+            *sources = Some(Box::new(SourceRouting {
+                rules,
+                limits_each,
+                has_limiters: self.config.qcn.is_some_and(|qcn| qcn.rate_limiters),
+                routes: Arc::clone(routes),
+            }));
+        }
         self
     }
 
     /// Switches change their routes.
     pub(crate) fn reroute(&mut self, routes: &Arc<Routes>) {
-        if let Some(sources) = &mut self.sources {
+        for sources in self.sources.iter_mut().flatten() {
             sources.routes = Arc::clone(routes);
         }
     }

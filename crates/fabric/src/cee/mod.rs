@@ -196,8 +196,8 @@ pub struct Cee {
     points: CongestionPoints,
     /// The adapters of hosts.
     adapters: Adapters,
-    /// How sources choose paths, if they do.
-    sources: Option<Box<SourceRouting>>,
+    /// How sources choose paths, if they do, by priority.
+    sources: [Option<Box<SourceRouting>>; PRIORITIES],
     /// Requests to the owner.
     pub(crate) requests: Requests,
 }
@@ -219,7 +219,7 @@ impl Cee {
             pauses: specs.iter().map(|_| Pauses::default()).collect(),
             points: CongestionPoints::new(config.qcn.as_ref(), specs.len()),
             adapters: Adapters::new(&config, &specs, hosts, seed),
-            sources: None,
+            sources: Default::default(),
             requests: Requests::default(),
             specs,
             config,

@@ -332,7 +332,7 @@ impl Cee {
             return;
         };
         let destination = pool[handle].destination();
-        let routes_at_sources = self.sources.is_some();
+        let routes_at_sources = self.sources[usize::from(tag.priority)].is_some();
         let queue = QueueKey {
             destination,
             priority: tag.priority,

@@ -39,6 +39,8 @@ pub struct Snooped {
     pub host: HostId,
     /// The port of the switch that leads to the congestion.
     pub port: PortId,
+    /// The priority of the congested queue.
+    pub priority: u8,
     /// |Fb|, 1..=63.
     pub fb: u8,
 }
@@ -199,6 +201,7 @@ mod tests {
         Snooped {
             host: HOST,
             port: PortId(0),
+            priority: 0,
             fb,
         }
     }

@@ -8,6 +8,7 @@ mod adaptive;
 mod conga;
 mod divisor;
 mod near;
+mod own;
 mod paths;
 mod plb;
 mod recycle;
@@ -251,6 +252,8 @@ impl Routing {
 pub struct Routes {
     kind: Kind,
     path_values: PathValues,
+    /// Those of priorities that have their own.
+    own: Option<Box<own::Own>>,
 }
 
 #[derive(Clone, Debug)]
@@ -327,6 +330,7 @@ impl Routes {
         Self {
             kind: rule.map_or_else(|| Self::d_mod_k(links), spread),
             path_values: routing.path_values(),
+            own: None,
         }
     }
 
@@ -359,10 +363,15 @@ impl Routes {
 
     /// A notification passes a switch, or a port of the switch has made it. Returns the port by
     /// which it continues to the host that it is for.
+    /// `None` if they learn nothing from it: its port is that of any packet.
     pub fn snoop(&self, query: Query, snooped: Snooped, state: &mut State) -> Option<PortId> {
-        match &self.kind {
+        let (kind, state) = match self.own_of(snooped.priority) {
+            Some(own) => (&own.kind, state.of_priority(snooped.priority)),
+            None => (&self.kind, state),
+        };
+        match kind {
             Kind::Spread(spread) => spread.snoop(query, snooped, state),
-            Kind::Tree(_) | Kind::Table(_) => self.look_up(query),
+            Kind::Tree(_) | Kind::Table(_) => None,
         }
     }
 

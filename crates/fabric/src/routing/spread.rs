@@ -8,6 +8,7 @@ use super::{
     paths::Links,
 };
 use crate::{
+    cee::PRIORITIES,
     graph::{HostId, PortId, SwitchId},
     random::{draw, mix},
 };
@@ -50,6 +51,8 @@ pub struct State {
     /// By number of a set. It grows with their use.
     sets: Vec<SetState>,
     conga: Tables,
+    /// Of priorities that have routes of their own; empty until one is asked for.
+    own: Vec<State>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -202,7 +205,7 @@ impl Spread {
     /// See [`super::Routes::snoop`].
     pub fn snoop(&self, query: Query, snooped: Snooped, state: &mut State) -> Option<PortId> {
         let Rule::Adaptive(rules, divisors) = &self.rule else {
-            return self.peek(query);
+            return None;
         };
         let set = self.near.set(query.switch, snooped.host);
         let ports = self.near.ports(set);
@@ -235,6 +238,14 @@ fn modulo(number: u32, divisor: u32, count: usize) -> usize {
 }
 
 impl State {
+    /// That of a priority with routes of its own.
+    pub(super) fn of_priority(&mut self, priority: u8) -> &mut Self {
+        if self.own.is_empty() {
+            self.own.resize_with(PRIORITIES, Self::default);
+        }
+        &mut self.own[usize::from(priority)]
+    }
+
     #[inline]
     fn of(&mut self, SetId(set): SetId) -> &mut SetState {
         let at = set as usize;

@@ -99,6 +99,7 @@ pub fn variant(congestion_control: &str, traffic: Vec<Traffic>) -> Variant {
         switches: Vec::new(),
         links: Vec::new(),
         routing: Default::default(),
+        routings: Vec::new(),
         reroute_delay: None,
         host_switch: None,
         shared_memory: None,

@@ -24,8 +24,13 @@ use crate::experiment::{Action, Link, Node, SwitchId, Variant};
 /// annex N).
 const RESPONSE: Duration = Duration::from_nanos(614);
 
-/// Reads `[network.cee]` of a network with this routing, in a run that takes `total`.
-pub fn read(network: &Table<'_>, routing: Routing, total: Duration) -> Option<CeeConfig> {
+/// Reads `[network.cee]` of a network with this routing and those of priorities, in a run that
+/// takes `total`.
+pub fn read(
+    network: &Table<'_>,
+    routing: (Routing, &[(u8, Routing)]),
+    total: Duration,
+) -> Option<CeeConfig> {
     let table = network.table("cee")?;
     for key in ["shared_buffer", "vnic_queue"] {
         network.refuse(key, "with [network.cee], that says what keeps frames");
@@ -46,6 +51,8 @@ pub fn read(network: &Table<'_>, routing: Routing, total: Duration) -> Option<Ce
         qcn: table.table("qcn").map(|qcn| read_qcn(qcn, routing)),
         ets: table.table("ets").map(read_ets).unwrap_or_default(),
     };
+    // What they say has been read.
+    table.get("routings");
     table.close();
     Some(config)
 }
@@ -171,7 +178,7 @@ pub fn listed_priorities(item: &Item<'_>) -> u8 {
     item.one_or_more().iter().fold(0, one)
 }
 
-fn read_qcn(table: Table<'_>, routing: Routing) -> QcnConfig {
+fn read_qcn(table: Table<'_>, (routing, own): (Routing, &[(u8, Routing)])) -> QcnConfig {
     let presets = [
         ("thesis", (QcnParams::thesis(66_000), 7)),
         ("standard", (QcnParams::standard(), 6)),
@@ -222,7 +229,9 @@ fn read_qcn(table: Table<'_>, routing: Routing) -> QcnConfig {
         .integer("notification_priority", 0..=7)
         .map_or(notification_priority, |priority| priority as u8);
     let rate_limiters = table.boolean("rate_limiters");
-    if let (Routing::R3c2(_), Some(false)) = (routing, rate_limiters) {
+    let is_r3c2 = |routing: &Routing| matches!(routing, Routing::R3c2(_));
+    let mut all = own.iter().map(|(_, own)| own).chain([&routing]);
+    if all.any(is_r3c2) && rate_limiters == Some(false) {
         let advice = "`r2c2` is the scheme without them";
         complain(&table, "rate_limiters", "r3c2 consists of them", advice);
     }

@@ -80,6 +80,7 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
         sim: read_sim(table, total),
         places: Places::of(table),
         routing: network.routing,
+        routings: network.routings.clone(),
         reroute_delay: network.reroute_delay,
         shared_memory: network.shared_memory,
         cee: network.cee.clone(),

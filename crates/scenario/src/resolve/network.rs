@@ -32,6 +32,8 @@ pub struct Network {
     pub mtu_bytes: u32,
     pub tenants_per_host: usize,
     pub routing: Routing,
+    /// See [`Variant::routings`].
+    pub routings: Vec<(u8, Routing)>,
     pub reroute_delay: Option<Duration>,
     pub shared_memory: Option<SharedMemory>,
     pub cee: Option<CeeConfig>,
@@ -113,6 +115,7 @@ pub fn read(root: &Table<'_>, total: Duration) -> Network {
         mtu_bytes: 1500,
         tenants_per_host: 1,
         routing: Routing::default(),
+        routings: Vec::new(),
         reroute_delay: None,
         shared_memory: None,
         cee: None,
@@ -134,8 +137,10 @@ pub fn read(root: &Table<'_>, total: Duration) -> Network {
     network.shared_memory = read_memory(&table);
     network.vnic_queue_bytes = read_size(&table, "vnic_queue");
     network.host_switch = host_switch::read(&table);
-    network.cee = cee::read(&table, network.routing, total);
+    network.routings = routing::read_of_priorities(&table);
+    network.cee = cee::read(&table, (network.routing, &network.routings), total);
     routing::check(&table, network.routing, network.cee.as_ref());
+    routing::check_of_priorities(&table, &network.routings, network.cee.as_ref());
     let defaults = read_defaults(&table, network.shared_memory, total);
     expand(&table, &mut network, &defaults);
     override_links(&table, &mut network, total);
@@ -629,9 +634,10 @@ fn converging(variant: &Variant, graph: &Graph, routes: &Routes) -> Vec<usize> {
         .traffic
         .iter()
         .filter(|t| !matches!(t.kind, TrafficKind::PingPong { .. }));
-    for (from, to) in loads.flat_map(|traffic| &traffic.pairs) {
+    let pairs = loads.flat_map(|load| load.pairs.iter().map(|pair| (load.priority, pair)));
+    for (priority, (from, to)) in pairs {
         let (from, to) = (variant.tenants[*from].host, variant.tenants[*to].host);
-        let hops = routes.hops(graph, from, to).into_iter();
+        let hops = routes.of(priority).hops(graph, from, to).into_iter();
         let path: Vec<PortId> = hops
             .filter(|ports| ports.len() == 1)
             .map(|ports| ports[0])

@@ -7,7 +7,7 @@ use sluicegate_fabric::{
     routing::{DropPath, SelectPath, Split},
 };
 
-use super::{duration, ps};
+use super::{cee::listed_priorities, duration, ps};
 
 /// The shortest and the longest time of a scheme.
 const TIMES_PS: std::ops::RangeInclusive<u64> = 1_000..=10_000_000_000_000;
@@ -45,15 +45,54 @@ pub fn read(table: &Table<'_>) -> Routing {
     routing
 }
 
-/// Reads the scheme of traffic that has its own, in a network with this one.
-pub fn read_own(traffic: &Table<'_>, network: Routing) -> Option<Routing> {
+/// Reads `routings` of `[network.cee]`: priorities, bit p for priority p, and their scheme.
+pub fn read_of_priorities(network: &Table<'_>) -> Vec<(u8, Routing)> {
+    let Some(cee) = network.table("cee") else {
+        return Vec::new();
+    };
+    let mut taken = 0;
+    let mut read_one = |own: Table<'_>| {
+        let priorities = own.get("priorities").map_or(0, |item| {
+            let priorities = listed_priorities(&item);
+            let twice = priorities & taken;
+            if twice != 0 {
+                let reason = format!("priority {} has a scheme already", twice.trailing_zeros());
+                item.complain(reason, "a priority has one scheme");
+            }
+            priorities
+        });
+        if priorities == 0 && own.get("priorities").is_none() {
+            own.require("priorities", "for example priorities = [3]");
+        }
+        if own.get("routing").is_none() {
+            own.require("routing", "for example routing = \"spray\"");
+        }
+        taken |= priorities;
+        let routing = read(&own);
+        own.close();
+        (priorities, routing)
+    };
+    let tables = cee.tables("routings").into_iter();
+    tables.map(&mut read_one).collect()
+}
+
+/// [`check`] for each of them.
+pub fn check_of_priorities(network: &Table<'_>, all: &[(u8, Routing)], cee: Option<&CeeConfig>) {
+    let tables = network.table("cee").map(|cee| cee.tables("routings"));
+    for (own, &(_, routing)) in tables.iter().flatten().zip(all) {
+        check(own, routing, cee);
+    }
+}
+
+/// Reads the scheme of traffic that has its own; its priority has this one.
+pub fn read_own(traffic: &Table<'_>, common: Routing) -> Option<Routing> {
     let named = Routing::NAMES.into_iter();
     let hashed: Vec<_> = named.filter(|(_, scheme)| scheme.is_hashed()).collect();
     let item = traffic.get("routing")?;
     let own = traffic.choice("routing", &hashed)?;
-    if network.is_hashed() {
-        // The network's own has its keys.
-        let is_the_same = std::mem::discriminant(&own) == std::mem::discriminant(&network);
+    if common.is_hashed() {
+        // The common one has its keys.
+        let is_the_same = std::mem::discriminant(&own) == std::mem::discriminant(&common);
         return (!is_the_same).then_some(own);
     }
     let names: Vec<_> = hashed
@@ -62,7 +101,10 @@ pub fn read_own(traffic: &Table<'_>, network: Routing) -> Option<Routing> {
         .collect();
     item.complain(
         "needs switches that hash path values",
-        format!("set `network.routing` to one of {}", names.join(", ")),
+        format!(
+            "set `network.routing`, or that of its priority, to one of {}",
+            names.join(", ")
+        ),
     );
     None
 }

@@ -25,6 +25,7 @@ use crate::{
     cdf::Cdf,
     experiment::{Tenant, Traffic, TrafficKind},
     hotspot::HotspotType,
+    routings,
 };
 
 /// First port of the first table unless it says otherwise: above what systems listen on, below
@@ -163,7 +164,10 @@ fn read_one(
         port: u16::try_from(port).unwrap_or(u16::MAX),
         deadline,
         priority,
-        routing: routing::read_own(table, network.routing),
+        routing: {
+            let common = routings::of(network.routing, &network.routings, priority);
+            routing::read_own(table, common)
+        },
         hotspot,
     })
 }

@@ -100,7 +100,7 @@ fn add(
         if hosts.0 == hosts.1 {
             continue;
         }
-        for ports in routes.hops(graph, hosts.0, hosts.1) {
+        for ports in routes.of(traffic.priority).hops(graph, hosts.0, hosts.1) {
             let share_bps = sender_bps / peers[from] / ports.len() as f64;
             for port in ports {
                 ports_bps[port.index()] += share_bps;

@@ -39,7 +39,10 @@ impl<F: PacketFabric> Sockets<'_, F> {
             actor: self.actor,
             key,
             priority: self.priority,
-            path_values: self.routing.map(Routing::path_values),
+            path_values: match self.routing {
+                Some(own) => Some(own.path_values()),
+                None => self.net.path_values_of_priority(self.priority),
+            },
         }
     }
 

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use sluicegate_fabric::{
     Ports, Routing,
     cee::{Buffer, CONTROL_BYTES, Cee, CeeConfig, Pause, PortSpec},
-    graph::{HostId, PortId, PortMap},
+    graph::{HostId, PortId},
     port::PS_PER_S,
 };
 use sluicegate_scenario::experiment::{Action, Link, Node, Traffic, Variant};
@@ -12,12 +12,14 @@ use sluicegate_scenario::experiment::{Action, Link, Node, Traffic, Variant};
 use super::{FabricOf, aqm, ps, stack_port};
 use crate::{
     converged::Converged,
+    layout::Layout,
     net::Net,
     packet::{ETHERNET_BYTES, Packet},
 };
 
 impl FabricOf for Converged {
-    fn of(variant: &Variant, mut ports: Ports<Packet>, map: PortMap, seed: u64) -> Result<Self> {
+    fn of(variant: &Variant, mut ports: Ports<Packet>, layout: &Layout, seed: u64) -> Result<Self> {
+        let map = layout.ports;
         let config = variant.cee.as_ref();
         let config = config.context("a variant of converged Ethernet")?;
         let specs = variant.ports().map(|port| spec(variant, config, port));
@@ -32,7 +34,7 @@ impl FabricOf for Converged {
             }
         }
         let cee = Cee::new(config.clone(), specs, hosts, variant.switches.len(), seed)
-            .with_routing(variant.routing, || variant.routes(&variant.graph()));
+            .with_routing(|priority| variant.routing_of(priority), &layout.routes);
         let mut fabric = Self::new(cee, ports, map).with_lanes(lanes(variant));
         if takes_time {
             fabric = fabric.with_stacks();
@@ -124,6 +126,7 @@ fn reorders(variant: &Variant) -> bool {
         _ => false,
     });
     let by_traffic = |traffic: &Traffic| traffic.routing.is_some_and(Routing::reorders);
+    let by_priority = variant.routings.iter().any(|(_, own)| own.reorders());
     let by_scheme = variant.routing.reorders() || variant.traffic.iter().any(by_traffic);
-    by_event || by_scheme || variant.links.iter().any(by_link)
+    by_event || by_scheme || by_priority || variant.links.iter().any(by_link)
 }

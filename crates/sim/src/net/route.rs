@@ -60,6 +60,33 @@ fn pass(
     Some((routes.peek(passing.query)?, passing.query.path))
 }
 
+/// [`Routes::choose_own`]; likewise.
+#[cfg(not(test))]
+fn choose_own(
+    routes: &Routes,
+    priority: u8,
+    query: Query,
+    load: impl FnMut(PortId) -> u64,
+    state: &mut State,
+) -> Option<PortId> {
+    routes.choose_own(priority, query, load, state)
+}
+#[cfg(test)]
+fn choose_own(
+    _: &Routes,
+    _: u8,
+    _: Query,
+    _: impl FnMut(PortId) -> u64,
+    _: &mut State,
+) -> Option<PortId> {
+    None
+}
+
+/// Whether switches do more with what passes them than to ask [`Scheme::choose`].
+pub(super) fn snoops(routes: &Routes) -> bool {
+    routes.snoops() || routes.rewrites() || routes.has_own()
+}
+
 fn query(switch: SwitchId, packet: &Packet, now_ps: u64) -> Query {
     Query {
         switch,
@@ -88,8 +115,8 @@ impl<F: PacketFabric> Net<F> {
         scheme(&self.routes).peek(query(switch, packet, self.clock.now_ps))
     }
 
-    /// A packet arrives at a switch that learns from some. Returns the port by which it continues;
-    /// `None` if the switch learns nothing from it.
+    /// A packet arrives at a switch that learns from some, or has schemes of priorities. Returns
+    /// the port by which it continues; `None` if that is [`Net::choose`]'s.
     #[inline(never)]
     pub(super) fn snoop_arrived(
         &mut self,
@@ -101,6 +128,25 @@ impl<F: PacketFabric> Net<F> {
             true => self.pass_switch(port.opposite(), switch, packet),
             false => self.snoop(port.opposite(), switch, packet),
         }
+    }
+
+    /// [`Net::choose`] for a packet whose priority has a scheme of its own.
+    fn choose_own(&mut self, switch: SwitchId, packet: Handle) -> Option<PortId> {
+        let priority = self
+            .fabric
+            .priority(packet)
+            .filter(|_| self.routes.has_own())?;
+        let now_ps = self.clock.now_ps;
+        let query = query(switch, &self.fabric.ports().pool[packet], now_ps);
+        let fabric = &mut self.fabric;
+        let load_bytes = |port: PortId| fabric.load_bytes(port, now_ps);
+        choose_own(&self.routes, priority, query, load_bytes, &mut self.routing)
+    }
+
+    /// The scheme of a priority decides what ends put into path values, if it has one of its own.
+    pub(crate) fn path_values_of_priority(&self, priority: u8) -> Option<PathValues> {
+        let routes = self.routes.has_own().then(|| self.routes.of(priority));
+        routes.map(Routes::path_values)
     }
 
     /// A packet arrives at a switch that rewrites path values; `back` is the port that leads to
@@ -119,24 +165,26 @@ impl<F: PacketFabric> Net<F> {
         Some(port)
     }
 
-    /// The same for a notification of congestion behind a port of the switch.
+    /// The same; if it is a notification, congestion lies behind `port` of the switch.
     pub(crate) fn snoop(
         &mut self,
         port: PortId,
         switch: SwitchId,
-        packet: Handle,
+        handle: Handle,
     ) -> Option<PortId> {
-        let packet = &self.fabric.ports().pool[packet];
+        let packet = &self.fabric.ports().pool[handle];
         let Body::Notification(notification) = &packet.body else {
-            return None;
+            return self.choose_own(switch, handle);
         };
         let snooped = Snooped {
             host: notification.queue.destination,
             port,
+            priority: notification.queue.priority,
             fb: notification.feedback.fb,
         };
         let query = query(switch, packet, self.clock.now_ps);
-        snoop(&self.routes, query, snooped, &mut self.routing)
+        let port = snoop(&self.routes, query, snooped, &mut self.routing);
+        port.or_else(|| self.choose_own(switch, handle))
     }
 
     /// From now on switches follow other routes of the same scheme. They forget the choices that

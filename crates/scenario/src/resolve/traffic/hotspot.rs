@@ -157,6 +157,7 @@ pub fn check(table: &Table<'_>, variant: &Variant, graph: &Graph, routes: &Route
                 "make one of both, or let one end before the other begins",
             );
         }
+        let routes = routes.of(variant.traffic[at].priority);
         check_link(&item, variant, at, hotspot.link, |pair| {
             always_crossed(variant, graph, routes, pair)
         });

@@ -184,7 +184,7 @@ fn read_program(table: &Table<'_>, directory: &Path, ranks: u64, asked: bool) ->
         for key in ["size", "grid", "distance", "algorithm"] {
             table.refuse(key, "does not belong to a skeleton of NAS");
         }
-        return read_skeleton(table, &item, ranks as u32);
+        return read_skeleton(table, &item, ranks as u32, asked);
     }
     let item = collective?;
     let pattern = read_pattern(&item)?;
@@ -276,8 +276,9 @@ fn generate(table: &Table<'_>, item: &Item<'_>, pattern: Pattern, ranks: u32) ->
     ))
 }
 
-/// `nas = { … }`: iterations of a skeleton.
-fn read_skeleton(table: &Table<'_>, item: &Item<'_>, ranks: u32) -> Option<Program> {
+/// `nas = { … }`: iterations of a skeleton. Where no number of ranks is asked for, there are as
+/// many of these as it runs on.
+fn read_skeleton(table: &Table<'_>, item: &Item<'_>, ranks: u32, asked: bool) -> Option<Program> {
     let own = item.table()?;
     for key in ["kernel", "class"] {
         if own.get(key).is_none() {
@@ -290,6 +291,10 @@ fn read_skeleton(table: &Table<'_>, item: &Item<'_>, ranks: u32) -> Option<Progr
     let name = format!("{}-skeleton", own.text("kernel").unwrap_or_default());
     own.close();
     let (iterations, compute) = read_iterations(table);
+    let ranks = match asked {
+        true => ranks,
+        false => nas::most_ranks(kernel?, ranks),
+    };
     let rounds = match nas::iteration(kernel?, class?, ranks) {
         Ok(rounds) => rounds,
         Err(reason) => {

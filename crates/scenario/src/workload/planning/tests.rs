@@ -51,6 +51,7 @@ fn variant(tenants: usize, kind: TrafficKind, pairs: &[(usize, usize)]) -> Varia
         switches: Vec::new(),
         links: Vec::new(),
         routing: sluicegate_fabric::Routing::default(),
+        routings: Vec::new(),
         reroute_delay: None,
         shared_memory: None,
         cee: None,
