@@ -609,12 +609,15 @@ fn idle_axes(axes: &[Axis], seen: &[(Cell, u64)]) -> Vec<String> {
         for variant in &variants {
             let mut own = seen.iter().filter(|(cell, _)| cell.variant == *variant);
             let mut others: HashMap<Vec<usize>, u64> = HashMap::new();
+            let mut compared = false;
             let differs = own.any(|(cell, digest)| {
                 let mut rest = cell.values.clone();
                 rest.remove(index);
-                others.entry(rest).or_insert(*digest) != digest
+                let other = others.insert(rest, *digest);
+                compared |= other.is_some();
+                other.is_some_and(|other| other != *digest)
             });
-            if !differs {
+            if compared && !differs {
                 notes.push(format!(
                     "{} makes no difference to variant {variant}; if the variant sets that itself, vary variant.{variant}.…",
                     axis.name

@@ -28,8 +28,8 @@ impl Skip {
     /// [checked](Self::check) later.
     ///
     /// # Errors
-    /// A text that the grammar does not allow, an unknown axis or value, a value that is compared
-    /// twice.
+    /// A text that the grammar does not allow, an unknown axis or value, an axis that is compared
+    /// with itself.
     pub fn parse(text: &str, dimensions: &[Dimension]) -> Result<Self, Complaint> {
         let term = |term| read_term(text, term, dimensions);
         let terms = text.split(" and ").map(term).collect::<Result<_, _>>()?;

@@ -376,6 +376,9 @@ fn what_makes_no_sense_together_is_skipped() {
             "rate=high pairs=high variant=marked".to_owned(),
         ]
     );
+    // Of two combinations that differ in both axes no axis is said to do nothing.
+    let two = square("['rate == pairs']", "").unwrap();
+    assert_eq!(two.notes, [] as [&str; 0]);
     // A combination that is skipped is not read at all.
     let text = format!(
         "{BASE}[sweep]\nskip = ['network.pairs == 0']\n\
