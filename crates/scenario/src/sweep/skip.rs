@@ -3,8 +3,8 @@
 //! ```text
 //! skip = axis "==" (axis | value) ("and" axis "==" (axis | value))*
 //! ```
-//! What stands on the right is an axis if there is one of that name, else a value. A value may stand
-//! in double quotes, and then is no axis.
+//! What stands on the right is an axis if there is one of that name, else a value. A value may
+//! stand in double quotes, and then is no axis.
 
 use sluicegate_config::{problem::Complaint, table::nearest};
 
