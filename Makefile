@@ -77,7 +77,7 @@ published: ## published figures beside ours, seeds 1 to 3; writes docs/verdicts.
 	@cp "$(OUT)/published/published.md" docs/verdicts.md
 
 .PHONY: agreement
-agreement: ## lab and simulator side by side, every scenario in short form; writes docs/agreement.md (root, 20 minutes)
+agreement: ## lab and simulator side by side, every scenario in short form; writes docs/agreement.md (root, half an hour)
 	@scripts/agreement.sh "$(OUT)/agreement" "$(CALIBRATION)" $(FILES)
 
 .PHONY: bench

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Checks README.md and docs/*.md without a network: every relative link leads to a file, every
 # anchor to a heading, every list and table begins after an empty line (else the site shows it as
-# text), and no line of prose has more than 100 characters.
+# text), and no line of prose has more than 100 characters. In a table below a line `<!-- verdicts:
+# SCENARIO… -->` every `PUBLISHED / OURS` and `PUBLISHED / OURS ± HALF` is a line of those scenarios in
+# docs/verdicts.md, in any unit.
 #
 #   check-docs.sh [FILE…]   lists what is wrong as FILE:LINE, and then exits with 1
 set -euo pipefail
@@ -85,9 +87,9 @@ check_lengths() {
 }
 
 # Facts that stand in the code as well: the fields of the example's line in the table of algorithms,
-# and the version of the maps' layout.
+# the version of the maps' layout, and the number of figures that agree.
 check_facts() {
-	local wanted version
+	local wanted version agrees
 	wanted=$(grep -m 1 -oP '^\tX\(\K.*(?=\) \\$)' crates/core/c/sluice/cc_table.h | awk -F, '{ gsub(/"[^"]*"/, ""); print NF }')
 	grep -P '^\tX\(GENTLE' docs/congestion-control.md | awk -F, -v wanted="$wanted" '
 		{ gsub(/"[^"]*"/, "") }
@@ -98,6 +100,70 @@ check_facts() {
 		complain "docs/operators.md: the layout's version is $version"
 	grep -q "version of the maps' layout, now $version" docs/agent.md ||
 		complain "docs/agent.md: the layout's version is $version"
+	agrees=$(sed -n 's/^- agrees: //p' docs/verdicts.md)
+	grep -q "^- Of the $agrees figures that agree " docs/published.md ||
+		complain "docs/published.md: $agrees figures agree"
+}
+
+# Mean and interval of a figure stand beside it as docs/published.md says: an interval only where it
+# is more than 5 % of the mean.
+check_verdicts() {
+	local found
+	found=$(awk -F ' *[|] *' -v page="$1" '
+		# A figure as written, "142.2 k" too; LAST is what its last digit is worth.
+		function value(text, words, parts) {
+			split(text, words, " ")
+			LAST = split(words[1], parts, ".") > 1 ? 10 ^ -length(parts[2]) : 1
+			if (words[2] != "k") return words[1] + 0
+			LAST *= 1000
+			return words[1] * 1000
+		}
+		# Whether two are the same figure, one of them rounded further.
+		function near(own, last, other, other_last, factor, off) {
+			off = own - other * factor
+			other_last *= factor
+			return (off < 0 ? -off : off) <= 0.5001 * (last > other_last ? last : other_last)
+		}
+		# Whether the pair is in line number i.
+		function stands(i, unit, factor, wide) {
+			for (unit = -3; unit <= 3; unit++) {
+				factor = 10 ^ unit
+				if (!near(p, p_last, published[i], published_last[i], factor) ||
+				    !near(o, o_last, ours[i], ours_last[i], factor)) continue
+				wide = ours[i] ? half[i] / ours[i] : 0
+				if (h == "" ? wide < 0.051 : wide > 0.049 && near(h, h_last, half[i], half_last[i], factor)) return 1
+			}
+			return 0
+		}
+		function check(cell, sides, ends, i) {
+			split(cell, sides, " / ")
+			split(sides[2], ends, " ± ")
+			p = value(sides[1]); p_last = LAST
+			o = value(ends[1]); o_last = LAST
+			h = ""
+			if (ends[2] != "") { h = value(ends[2]); h_last = LAST }
+			for (i = 1; i <= lines; i++)
+				if (index(scenarios, " " scenario[i] " ") && stands(i)) return
+			print page ":" FNR ": " cell ": docs/verdicts.md has no such figure of" scenarios
+		}
+		FNR == NR {
+			if (NF < 8 || $4 !~ /^[-0-9]/) next
+			scenario[++lines] = $2
+			split($5, mean, " ± ")
+			published[lines] = value($4); published_last[lines] = LAST
+			ours[lines] = value(mean[1]); ours_last[lines] = LAST
+			half[lines] = value(mean[2] == "" ? "0" : mean[2]); half_last[lines] = LAST
+			next
+		}
+		/^<!-- verdicts:/ { scenarios = $0; gsub(/^<!-- verdicts:|-->$/, "", scenarios); rows = 0; next }
+		/^\|/ && scenarios != "" {
+			if (++rows == 1) split($0, heading)
+			for (i = 2; i < NF; i++)
+				if ($i ~ /^[0-9.]+ \/ [0-9.]+( ± [0-9.]+)?$/ && heading[i] !~ / \/ /) check($i)
+			next
+		}
+		rows { scenarios = "" }' docs/verdicts.md "$1")
+	[ -z "$found" ] || complain "$found"
 }
 
 check_facts
@@ -105,5 +171,6 @@ for page in "${pages[@]}"; do
 	check_links "$page"
 	check_blocks "$page"
 	check_lengths "$page"
+	check_verdicts "$page"
 done
 exit "$failed"

@@ -163,6 +163,7 @@ fn sensitivity(study: &Study, args: &Args, jobs: usize) -> Result<Sensitivity, F
         title: title.to_owned(),
         seed,
         repeats,
+        short: args.short,
         only,
         rows,
     })

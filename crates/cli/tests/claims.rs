@@ -234,6 +234,7 @@ fn half_and_double_of_a_parameter_stand_beside_the_value() {
     };
     let rate = row("network.rate = 10Mbit");
     assert!(rate.contains("given: section 5"), "{page}");
+    assert!(!page.contains("short form"), "{page}");
     assert!(rate.contains("5Mbit: goodput 9"), "{page}");
     assert!(rate.contains("not held: fast"), "{page}");
     assert!(rate.contains("20Mbit: goodput 9"), "{page}");
@@ -271,6 +272,12 @@ fn half_and_double_of_a_sweep_move_its_expectations() {
     assert!(page.status.success(), "{}", text(&page.stderr));
     let page = text(&page.stdout);
     assert!(page.contains("Seed 1; only size=small."), "{page}");
+    let short = sluicegate(&["sensitivity", &file, "--short", "--only", "size=small"]);
+    let short = text(&short.stdout);
+    assert!(
+        short.contains("a short form ran in it (`--short`)"),
+        "{short}"
+    );
     let mut rows = page.lines().filter(|line| line.contains("10Mbit"));
     let row = rows.next().unwrap_or_default();
     assert!(row.contains("5Mbit: fast\\[variant=base\\] 9"), "{page}");

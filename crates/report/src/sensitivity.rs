@@ -20,13 +20,14 @@ pub fn sensitivity(scenarios: &[Sensitivity]) -> String {
     let mut text = format!(
         "# What half and double of a parameter change\n\n\
          Every parameter that a scenario names ([language](scenarios.md#parameter)) was halved and doubled,\n\
-         one at a time.\n\n\
+         one at a time.{}\n\n\
          - *given*: the publication states the value. *chosen*: it is silent. *derived*: the value was\n  \
          computed from a published result.\n\
          - A cell lists the published figures of which our value changes by {} or more, the largest\n  \
          change first, and the expectations that no longer hold. Of a sweep the figures are the left\n  \
          sides of its [expectations](sweep.md#expectations).\n\
          - With several seeds, rates and quantiles are medians and counters are sums.\n",
+        form(scenarios),
         units::percent(MOVED)
     );
     for scenario in scenarios {
@@ -64,6 +65,18 @@ pub fn sensitivity(scenarios: &[Sensitivity]) -> String {
         text += &rows(headings.map(str::to_owned).to_vec(), headings.len(), &body);
     }
     text
+}
+
+/// A sentence where short forms were run.
+fn form(scenarios: &[Sensitivity]) -> &'static str {
+    match scenarios.iter().any(|scenario| scenario.short) {
+        true => {
+            " Scenarios that have a short form ran in it (`--short`), with less\n\
+             time, fewer flows or fewer cells than where other pages quote them. So figures here may\n\
+             differ from those there."
+        }
+        false => "",
+    }
 }
 
 fn cell(changed: &Changed) -> String {

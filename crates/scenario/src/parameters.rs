@@ -314,6 +314,8 @@ pub struct Sensitivity {
     pub seed: u64,
     /// Seeds of each figure.
     pub repeats: u32,
+    /// Whether the short form was run.
+    pub short: bool,
     /// Of a sweep the values to which `--only` restricted it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<String>,

@@ -15,7 +15,10 @@
 use serde::{Deserialize, Serialize};
 use sluicegate_config::{problem::Complaint, table::nearest};
 
-use super::{Cell, Dimension};
+use super::{
+    Cell, Dimension,
+    skip::{self, Skip},
+};
 use crate::{
     claim::{self, Over, Side},
     expect::{Comparison, Expr, Leaf, Parser, tokens, without_flows},
@@ -97,8 +100,13 @@ impl Selected {
 /// Axes with values, of cells that have them.
 pub(super) type Place = Vec<(String, String)>;
 
-/// Every combination of the values of those axes that no figure fixes.
-pub(super) fn free_places(figures: &[&Selected], dimensions: &[Dimension]) -> Vec<Place> {
+/// Every combination of the values of those axes that no figure fixes, but those in which the sweep
+/// leaves out all cells of a figure.
+pub(super) fn free_places(
+    figures: &[&Selected],
+    dimensions: &[Dimension],
+    skips: &[Skip],
+) -> Vec<Place> {
     let mut places = vec![Place::new()];
     for dimension in dimensions {
         let mut fixed = figures.iter().flat_map(|figure| &figure.fixed);
@@ -113,6 +121,10 @@ pub(super) fn free_places(figures: &[&Selected], dimensions: &[Dimension]) -> Ve
         });
         places = longer.collect();
     }
+    places.retain(|place| {
+        let left_out = |figure: &&Selected| skip::any_at(skips, place.iter().chain(&figure.fixed));
+        !figures.iter().any(left_out)
+    });
     places
 }
 
@@ -304,12 +316,13 @@ impl Statement {
     pub(super) fn evaluate(
         &self,
         dimensions: &[Dimension],
+        skips: &[Skip],
         cells: &[Cell],
         seeds: &[u64],
         of: &dyn Fn(usize, u64, &str) -> Option<f64>,
     ) -> StatementResult {
         let places = match self.every {
-            true => free_places(&self.figures(), dimensions),
+            true => free_places(&self.figures(), dimensions, skips),
             false => vec![Place::new()],
         };
         // Combinations that `--only` has left out do not count.
@@ -432,7 +445,7 @@ mod tests {
         let statement =
             Statement::parse("s", expression).unwrap_or_else(|c| panic!("{expression}: {c}"));
         statement.check(&dimensions()).unwrap();
-        statement.evaluate(&dimensions(), &cells, &[1], &|cell, _, figure| {
+        statement.evaluate(&dimensions(), &[], &cells, &[1], &|cell, _, figure| {
             (figure != "rtt_us.p50" || cell < 3).then_some(cell as f64 + 1.0)
         })
     }
@@ -447,10 +460,11 @@ mod tests {
             .into();
         let seeds: Vec<u64> = (0..added.len() as u64).collect();
         let statement = Statement::parse("s", expression).unwrap();
-        let result = statement.evaluate(&dimensions(), &cells, &seeds, &|cell, seed, figure| {
-            let value = cell as f64 + 1.0 + added[seed as usize];
-            (figure != "rtt_us.p50" || seed > 0).then_some(value)
-        });
+        let result =
+            statement.evaluate(&dimensions(), &[], &cells, &seeds, &|cell, seed, figure| {
+                let value = cell as f64 + 1.0 + added[seed as usize];
+                (figure != "rtt_us.p50" || seed > 0).then_some(value)
+            });
         result.instances[0].clone()
     }
 

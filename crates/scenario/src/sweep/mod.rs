@@ -13,6 +13,7 @@ mod expect;
 pub mod figures;
 mod outcome;
 mod published;
+mod skip;
 mod statistics;
 
 use std::{
@@ -34,6 +35,7 @@ pub use outcome::{
     AxisNames, CellFigures, CellResult, Failed, Measured, Outcome, RunFigures, SCHEMA,
 };
 pub use published::Publication;
+use skip::Skip;
 pub use statistics::{CONFIDENCE, Summary};
 
 use crate::{
@@ -45,6 +47,8 @@ use crate::{
 
 /// Most cells of a sweep: beyond, a typing error is likelier than an intention.
 const CELLS_MAX: usize = 100_000;
+
+const NOTHING_LEFT: &str = "`skip` leaves out every combination; take a condition away";
 
 /// Most repeats of a cell.
 pub const REPEATS_MAX: u32 = 10_000;
@@ -85,6 +89,9 @@ pub struct Plan {
     pub hosts: usize,
     statements: Vec<Statement>,
     publications: Vec<Publication>,
+    skips: Vec<Skip>,
+    /// Those of values that are not left out, as positions, the last axis turning the fastest.
+    combinations: Vec<Vec<usize>>,
     dimensions: Vec<Dimension>,
     tree: Node,
     path: PathBuf,
@@ -151,8 +158,11 @@ pub(crate) fn plan(mut tree: Node, path: &Path, options: &Options) -> Result<Pla
     let overlaps = Sink::default();
     axis::check_overlaps(&axes, &overlaps);
     overlaps.finish(())?;
-    let base = file::resolve_tree(&first_cell(&tree, &axes)?, path, &options.file)
-        .map_err(|problems| blame_all(problems, &axes))?;
+    let dimensions = dimensions(&axes);
+    let combinations = combinations(&dimensions, &said.skips).map_err(command)?;
+    let first = &combinations[0];
+    let base = file::resolve_tree(&with_values(&tree, &axes, first)?, path, &options.file)
+        .map_err(|problems| blame_all(problems, &axes, first))?;
     let repeat = (options.repeat).unwrap_or_else(|| said.repeat.unwrap_or(base.repeats));
     let mut plan = Plan {
         name: base.name,
@@ -167,7 +177,9 @@ pub(crate) fn plan(mut tree: Node, path: &Path, options: &Options) -> Result<Pla
         hosts: 0,
         statements: said.statements,
         publications: said.publications,
-        dimensions: dimensions(&axes),
+        skips: said.skips,
+        combinations,
+        dimensions,
         axes,
         tree,
         path: path.to_owned(),
@@ -187,6 +199,7 @@ struct Said {
     axes: Vec<Axis>,
     statements: Vec<Statement>,
     publications: Vec<Publication>,
+    skips: Vec<Skip>,
 }
 
 fn said(sweep: Option<&Node>, tree: &Node) -> Result<Said, Problems> {
@@ -203,6 +216,7 @@ fn said(sweep: Option<&Node>, tree: &Node) -> Result<Said, Problems> {
         said.repeat = repeat.and_then(|repeat| u32::try_from(repeat).ok());
         said.figures = read_figures(&table);
         said.axes = read_axes(&table);
+        said.skips = read_skips(&table, &dimensions(&said.axes));
         said.statements = read_lines(&table, "expect", |name, item| {
             item.parse(|text| Statement::parse(name, text))
         });
@@ -235,6 +249,13 @@ fn read_axes(table: &Table<'_>) -> Vec<Axis> {
     axes
 }
 
+fn read_skips(table: &Table<'_>, axes: &[Dimension]) -> Vec<Skip> {
+    let items = table.get("skip").and_then(|item| item.list());
+    let skip = |text: &str| Skip::parse(text, axes);
+    let items = items.unwrap_or_default();
+    items.iter().filter_map(|item| item.parse(skip)).collect()
+}
+
 /// The lines of a table, without those that `false` takes away.
 fn read_lines<T>(
     table: &Table<'_>,
@@ -260,11 +281,7 @@ fn command_problem(path: &Path, reason: String) -> Problems {
     problem.into()
 }
 
-/// The tree with the first value of each axis.
-fn first_cell(tree: &Node, axes: &[Axis]) -> Result<Node, Problems> {
-    with_values(tree, axes, &vec![0; axes.len()])
-}
-
+/// The tree with these values of the axes.
 fn with_values(tree: &Node, axes: &[Axis], values: &[usize]) -> Result<Node, Problems> {
     let mut tree = tree.clone();
     for (axis, value) in axes.iter().zip(values) {
@@ -287,13 +304,11 @@ fn blame(mut problems: Problems, axis: &Axis, value: &AxisValue) -> Problems {
     problems
 }
 
-/// The same for the first value of each axis.
-fn blame_all(problems: Problems, axes: &[Axis]) -> Problems {
-    let firsts = axes
-        .iter()
-        .filter_map(|axis| Some((axis, axis.values.first()?)));
-    firsts.fold(problems, |problems, (axis, value)| {
-        blame(problems, axis, value)
+/// The same for one value of each axis.
+fn blame_all(problems: Problems, axes: &[Axis], values: &[usize]) -> Problems {
+    let set = axes.iter().zip(values);
+    set.fold(problems, |problems, (axis, value)| {
+        blame(problems, axis, &axis.values[*value])
     })
 }
 
@@ -338,13 +353,16 @@ impl Plan {
         values.chain([variant]).collect::<Vec<_>>().join(" ")
     }
 
-    /// Tries each value by itself, the other axes at their first.
+    /// Tries each value by itself, the other axes as in the first combination.
     fn check_values(&self) -> Result<(), Problems> {
         let mut all = Vec::new();
         for (index, axis) in self.axes.iter().enumerate() {
             for number in 1..axis.values.len() {
-                let mut values = vec![0; self.axes.len()];
+                let mut values = self.combinations[0].clone();
                 values[index] = number;
+                if !self.combinations.contains(&values) {
+                    continue;
+                }
                 if let Err(problems) = self.resolve(&values, None) {
                     all.extend(blame(problems, axis, &axis.values[number]).0);
                 }
@@ -361,16 +379,11 @@ impl Plan {
 
     /// Every combination with its variants.
     fn lay_out(&mut self) -> Result<(), Problems> {
-        let count = (self.axes.iter()).try_fold(1usize, |n, a| n.checked_mul(a.values.len()));
-        if count.is_none_or(|count| count > CELLS_MAX) {
-            let reason = format!("the sweep has more than {CELLS_MAX} combinations");
-            return Err(command_problem(&self.path, reason));
-        }
         let mut variants: Vec<String> = Vec::new();
         let mut seen: Vec<(Cell, u64)> = Vec::new();
-        for values in combinations(&self.axes) {
-            let experiment = self.resolve(&values, None).map_err(|mut problems| {
-                let names = self.axes.iter().zip(&values);
+        for values in &self.combinations {
+            let experiment = self.resolve(values, None).map_err(|mut problems| {
+                let names = self.axes.iter().zip(values);
                 let names =
                     names.map(|(axis, v)| format!("{}={}", axis.name, axis.values[*v].name));
                 let cell = names.collect::<Vec<_>>().join(" ");
@@ -383,6 +396,9 @@ impl Plan {
                 if !variants.contains(&variant.name) {
                     variants.push(variant.name.clone());
                 }
+                if skip::any(&self.skips, &self.dimensions, values, Some(&variant.name)) {
+                    continue;
+                }
                 let cell = Cell {
                     values: values.clone(),
                     variant: variant.name.clone(),
@@ -392,10 +408,16 @@ impl Plan {
             }
         }
         self.notes = idle_axes(&self.axes, &seen);
-        self.dimensions.push(Dimension {
+        let variants = Dimension {
             name: "variant".to_owned(),
             values: variants,
-        });
+        };
+        let told = self.skips.iter().try_for_each(|skip| skip.check(&variants));
+        told.map_err(|complaint| command_problem(&self.path, format!("skip: {complaint}")))?;
+        if seen.is_empty() {
+            return Err(command_problem(&self.path, NOTHING_LEFT.to_owned()));
+        }
+        self.dimensions.push(variants);
         self.cells = seen.into_iter().map(|(cell, _)| cell).collect();
         Ok(())
     }
@@ -518,8 +540,8 @@ impl Plan {
             variant: String::new(),
             quantity,
         };
-        for values in combinations(&self.axes) {
-            for variant in &self.resolve(&values, None)?.variants {
+        for values in &self.combinations {
+            for variant in &self.resolve(values, None)?.variants {
                 figure.variant.clone_from(&variant.name);
                 match figure.check(variant) {
                     Ok(()) => return Ok(None),
@@ -550,8 +572,16 @@ fn digest(variant: &Variant) -> u64 {
     hasher.finish()
 }
 
-/// Positions of values, the last axis turning the fastest.
-fn combinations(axes: &[Axis]) -> Vec<Vec<usize>> {
+/// Positions of values, the last axis turning the fastest, without what is left out whatever the
+/// variant.
+///
+/// # Errors
+/// Too many, or none.
+fn combinations(axes: &[Dimension], skips: &[Skip]) -> Result<Vec<Vec<usize>>, String> {
+    let count = (axes.iter()).try_fold(1usize, |n, axis| n.checked_mul(axis.values.len()));
+    if count.is_none_or(|count| count > CELLS_MAX) {
+        return Err(format!("the sweep has more than {CELLS_MAX} combinations"));
+    }
     let mut all = vec![Vec::new()];
     for axis in axes {
         let longer = all.iter().flat_map(|values: &Vec<usize>| {
@@ -559,7 +589,11 @@ fn combinations(axes: &[Axis]) -> Vec<Vec<usize>> {
         });
         all = longer.collect();
     }
-    all
+    all.retain(|values| !skip::any(skips, axes, values, None));
+    match all.is_empty() {
+        true => Err(NOTHING_LEFT.to_owned()),
+        false => Ok(all),
+    }
 }
 
 /// Axes that make no difference to a variant, which usually sets the same key itself.
@@ -571,18 +605,19 @@ fn idle_axes(axes: &[Axis], seen: &[(Cell, u64)]) -> Vec<String> {
             variants.push(&cell.variant);
         }
     }
-    let by_cell: HashMap<(&[usize], &str), u64> = (seen.iter())
-        .map(|(cell, digest)| ((cell.values.as_slice(), cell.variant.as_str()), *digest))
-        .collect();
     for (index, axis) in axes.iter().enumerate().filter(|(_, a)| a.values.len() > 1) {
         for variant in &variants {
-            let own = seen.iter().filter(|(cell, _)| cell.variant == *variant);
-            let mut differs = own.map(|(cell, digest)| {
-                let mut first = cell.values.clone();
-                first[index] = 0;
-                by_cell.get(&(first.as_slice(), *variant)) != Some(digest)
+            let mut own = seen.iter().filter(|(cell, _)| cell.variant == *variant);
+            let mut others: HashMap<Vec<usize>, u64> = HashMap::new();
+            let mut compared = false;
+            let differs = own.any(|(cell, digest)| {
+                let mut rest = cell.values.clone();
+                rest.remove(index);
+                let other = others.insert(rest, *digest);
+                compared |= other.is_some();
+                other.is_some_and(|other| other != *digest)
             });
-            if !differs.any(|differs| differs) {
+            if compared && !differs {
                 notes.push(format!(
                     "{} makes no difference to variant {variant}; if the variant sets that itself, vary variant.{variant}.…",
                     axis.name

@@ -253,11 +253,12 @@ impl Plan {
             .collect();
         let of =
             |cell: usize, seed: u64, figure: &str| known.get(&(cell, seed))?.get(figure).copied();
-        let (dimensions, cells, seeds) = (&self.dimensions, &self.cells, &self.seeds);
+        let (dimensions, skips) = (&self.dimensions, &self.skips);
+        let (cells, seeds) = (&self.cells, &self.seeds);
         let statements = self.statements.iter();
-        let statements = statements.map(|line| line.evaluate(dimensions, cells, seeds, &of));
+        let statements = statements.map(|line| line.evaluate(dimensions, skips, cells, seeds, &of));
         let lines = &self.publications;
-        let published = published::evaluate(lines, dimensions, cells, seeds, &of);
+        let published = published::evaluate(lines, dimensions, skips, cells, seeds, &of);
         (statements.collect(), published)
     }
 

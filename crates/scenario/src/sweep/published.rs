@@ -18,6 +18,7 @@ use sluicegate_config::{problem::Complaint, table::Item};
 use super::{
     Cell, Dimension,
     expect::{Place, Selected, check_axes, fixed, free_places},
+    skip::Skip,
 };
 use crate::{
     expect::{Parser, tokens},
@@ -144,7 +145,7 @@ impl Publication {
         });
         let figures = self.figures();
         check_axes(&figures, &pairs.collect::<Vec<_>>(), dimensions)?;
-        let places = free_places(&figures, dimensions);
+        let places = free_places(&figures, dimensions, &[]);
         match &self.over {
             Some(over) if !places.iter().any(|place| over.counts(place)) => Err(Complaint::new(
                 "the brackets behind `every` name an axis that a figure names, too",
@@ -154,11 +155,12 @@ impl Publication {
         }
     }
 
-    /// Its value with one seed, `of` being a figure of a cell. All combinations have to be there,
-    /// since what was published is about all.
+    /// Its value with one seed, `of` being a figure of a cell. All combinations have to be there
+    /// that the sweep does not leave out, since what was published is about all.
     fn value(
         &self,
         dimensions: &[Dimension],
+        skips: &[Skip],
         cells: &[Cell],
         of: &dyn Fn(usize, &str) -> Option<f64>,
     ) -> Option<f64> {
@@ -174,7 +176,7 @@ impl Publication {
         let Some(over) = &self.over else {
             return value(&Place::new());
         };
-        let places = free_places(&self.figures(), dimensions);
+        let places = free_places(&self.figures(), dimensions, skips);
         let values = places.iter().filter(|place| over.counts(place)).map(value);
         over.pool.of(&values.collect::<Option<Vec<f64>>>()?)
     }
@@ -185,6 +187,7 @@ impl Publication {
 pub(super) fn evaluate(
     all: &[Publication],
     dimensions: &[Dimension],
+    skips: &[Skip],
     cells: &[Cell],
     seeds: &[u64],
     of: &dyn Fn(usize, u64, &str) -> Option<f64>,
@@ -193,7 +196,7 @@ pub(super) fn evaluate(
         let of = |cell, figure: &str| of(cell, *seed, figure);
         let lines = all.iter();
         lines
-            .map(|line| line.value(dimensions, cells, &of))
+            .map(|line| line.value(dimensions, skips, cells, &of))
             .collect()
     };
     let runs: Vec<Vec<Option<f64>>> = seeds.iter().map(run).collect();
@@ -239,6 +242,7 @@ mod tests {
         evaluate(
             &lines,
             &dimensions(),
+            &[],
             cells,
             seeds,
             &|cell, seed, figure| {

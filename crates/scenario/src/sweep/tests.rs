@@ -344,3 +344,99 @@ fn published_figures_are_checked_with_their_place() {
     let plan = sweep("{ figure = 'goodput_bps.sum ~ 3', fitted = 'the rate' }").unwrap();
     assert_eq!(plan.publications.len(), 1);
 }
+
+/// Two rates and two numbers of pairs; of the four, `skip` leaves some.
+fn square(skip: &str, more: &str) -> Result<Plan, String> {
+    let axes = "[[sweep.axis]]\nname = 'rate'\n[sweep.axis.values.low]\nnetwork.rate = '10Mbit'\n\
+        [sweep.axis.values.high]\nnetwork.rate = '20Mbit'\n\
+        [[sweep.axis]]\nname = 'pairs'\n[sweep.axis.values.low]\nnetwork.pairs = 1\n\
+        [sweep.axis.values.high]\nnetwork.pairs = 2\n";
+    let text = format!("{BASE}[sweep]\nskip = {skip}\n{more}\n{axes}");
+    plan("square", &text, &[], &[])
+}
+
+#[test]
+fn what_makes_no_sense_together_is_skipped() {
+    let cells = |skip: &str| labels(&square(skip, "").unwrap());
+    let plain = "variant=plain";
+    assert_eq!(
+        cells("['rate == pairs', 'variant == marked']"),
+        [
+            format!("rate=low pairs=high {plain}"),
+            format!("rate=high pairs=low {plain}"),
+        ]
+    );
+    let one = cells("['rate == low and pairs == high', 'variant == marked and pairs == low']");
+    assert_eq!(
+        one,
+        [
+            format!("rate=low pairs=low {plain}"),
+            format!("rate=high pairs=low {plain}"),
+            format!("rate=high pairs=high {plain}"),
+            "rate=high pairs=high variant=marked".to_owned(),
+        ]
+    );
+    // Of two combinations that differ in both axes no axis is said to do nothing.
+    let two = square("['rate == pairs']", "").unwrap();
+    assert_eq!(two.notes, [] as [&str; 0]);
+    // A combination that is skipped is not read at all.
+    let text = format!(
+        "{BASE}[sweep]\nskip = ['network.pairs == 0']\n\
+        [[sweep.axis]]\npath = 'network.pairs'\nvalues = [0, 2]\n"
+    );
+    assert_eq!(plan("unread", &text, &[], &[]).unwrap().cells.len(), 2);
+}
+
+#[test]
+fn statements_are_not_about_what_is_skipped() {
+    let lines = "expect.more = 'every goodput_bps.sum[rate=high] > goodput_bps.sum[rate=low]'\n\
+        published.p = 'mean of every goodput_bps.sum[rate=high] ~ 3'";
+    let plan = square("['rate == high and pairs == high']", lines).unwrap();
+    let cells = plan.cells.iter().enumerate();
+    let measured = cells.map(|(cell, of)| Measured {
+        cell,
+        seed: plan.seeds[0],
+        figures: Ok([("goodput_bps.sum".to_owned(), of.values[0] as f64 + 2.0)].into()),
+        outside: [].into(),
+    });
+    let outcome = plan.outcome(measured.collect(), "1", "b");
+    // One for each variant, both with the low number of pairs.
+    let instances = &outcome.expectations[0].instances;
+    assert_eq!((instances.len(), outcome.expectations[0].held), (2, true));
+    assert!(instances.iter().all(|i| i.cell[0].1 == "low"));
+    assert_eq!(outcome.published[0].ours, Some(3.0));
+}
+
+#[test]
+fn a_condition_that_cannot_hold_is_told() {
+    for (skip, why) in [
+        (
+            "['rate = low']",
+            "sweep.skip[0]: `rate = low` in `rate = low` is no AXIS == VALUE; write",
+        ),
+        (
+            "['rate == low', 'rat == low']",
+            "sweep.skip[1]: there is no axis \"rat\"; known axes: rate, pairs, variant; did you mean",
+        ),
+        (
+            "['rate == lo']",
+            "axis rate has no value \"lo\"; it has low, high; did you mean \"low\"?",
+        ),
+        ("['rate == rate']", "`rate` is compared with itself"),
+        (
+            "['rate == low', 'rate == high']",
+            "`skip` leaves out every combination; take a condition away",
+        ),
+        (
+            "['rate == low and variant == plan']",
+            "sweep: skip: axis variant has no value \"plan\"; it has plain, marked; did you mean",
+        ),
+        (
+            "['variant == plain', 'variant == marked']",
+            "`skip` leaves out every combination",
+        ),
+    ] {
+        let error = square(skip, "").unwrap_err();
+        assert!(error.contains(why), "{skip}: {error}");
+    }
+}
