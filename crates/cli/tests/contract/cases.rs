@@ -72,7 +72,7 @@ pub const CASES: &[&str] = &[
     "[network]\ntopology = 'dumbbell'\n[network.cee]\nroutings = [{ priorities = 3, routing = 'flowlet', flowlet_gap = '1ms' }, \
      { priorities = 4, routing = 'plb', rehash_rounds = 6, idle_rehash_rounds = 0 }]\n",
     "[network]\ntopology = 'dumbbell'\n[network.cee]\nqcn = {}\nroutings = [{ priorities = 3, routing = 'switch-adaptive', \
-     split = '<binary|fractional>', congestion_timeout = '2ms' }, { priorities = 4, routing = 'r3c2', \
+     split = '<binary|fractional>', congestion_timeout = '2ms' }, { priorities = 4, routing = '<r2c2|r3c2>', \
      select_path = '<next|random>', drop_path = '<slowest|newest>', path_timer = '2ms' }]\n",
     "[network]\ntopology = 'dumbbell'\n[network.cee]\nswitch = 'input'\nport_buffer = '1MB'\n\
      forwarding = '<cut-through|store-and-forward>'\nswitch_delay = '1us'\nadapter_delay = '1us'\nadapter_buffer = '1MB'\n\
@@ -197,5 +197,9 @@ pub const NEVER: &[(&str, &str)] = &[
     (
         "enforcement.policy.rule[].vlan",
         "[[enforcement.policy.rule]]\nvlan = 7\n",
+    ),
+    (
+        "network.cee.routings[].routing = \"conga\"",
+        "[network]\ntopology = 'dumbbell'\n[network.cee]\nroutings = [{ priorities = 3, routing = 'conga' }]\n",
     ),
 ];
