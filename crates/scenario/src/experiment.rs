@@ -658,6 +658,34 @@ pub struct LabOptions {
     /// Segmentation offloads in tenants (off by default: queues then hold packets, not
     /// super-packets).
     pub offloads: bool,
+    /// What connects the tenants of a host.
+    pub switch: LabSwitch,
+    /// The CPU may be what limits a run: it is neither repeated nor slowed down.
+    pub accept_cpu_bound: bool,
+}
+
+/// What connects the tenants of a host in the lab.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LabSwitch {
+    /// A bridge of the kernel.
+    #[default]
+    Bridge,
+    /// `sluicegate switch`, with guests behind vhost-user.
+    Sluicegate,
+    /// Open vSwitch's userspace datapath, with guests behind TAP interfaces.
+    Ovs,
+    /// Open vSwitch on DPDK, with guests behind vhost-user.
+    OvsDpdk,
+}
+
+impl LabSwitch {
+    /// By their names in files.
+    pub const NAMED: [(&str, Self); 4] = [
+        ("bridge", Self::Bridge),
+        ("sluicegate", Self::Sluicegate),
+        ("ovs", Self::Ovs),
+        ("ovs-dpdk", Self::OvsDpdk),
+    ];
 }
 
 /// Realisation in the simulator.

@@ -110,7 +110,7 @@ fn run_all(
             outcome.with_context(|| format!("{}: variant \"{}\"", experiment.file, variant.name))
         };
         let mut outcome = once(observer)?;
-        if outcome.conditions.cpu_bound {
+        if outcome.conditions.cpu_bound && !variant.lab.accept_cpu_bound {
             // Another process may have used the CPU for a moment.
             observer.note(&format!(
                 "the CPU was the bottleneck in \"{}\": once more",
@@ -125,7 +125,9 @@ fn run_all(
         for film in &mut outcome.result.samples.films {
             film.repeat = repeat as u32 + 1;
         }
-        if outcome.conditions.cpu_bound && may_slow_down {
+        if variant.lab.accept_cpu_bound {
+            outcome.conditions.accepts_cpu_bound = true;
+        } else if outcome.conditions.cpu_bound && may_slow_down {
             return Ok(Attempt::CpuBound(variant.name.clone()));
         }
         outcomes[index].push(outcome);

@@ -69,6 +69,9 @@ pub fn switch_bridge(switch: SwitchId) -> String {
 /// A host's bridge.
 pub const HOST_BRIDGE: &str = "br";
 
+/// The interface between a host's bridge and `sluicegate switch`.
+pub const UPLINK_TAP: &str = "up";
+
 /// A tenant's own interface.
 pub const TENANT_INTERFACE: &str = "eth0";
 
