@@ -322,6 +322,42 @@ mod tests {
     }
 
     #[test]
+    fn a_switch_of_hosts_is_refused_where_it_cannot_do_what_is_asked() {
+        let pair = "topology = 'dumbbell'\npairs = 1\n";
+        let guests = "[tenant.default]\nkind = 'guest'\n";
+        for kind in ["sluicegate", "ovs", "ovs-dpdk"] {
+            let lab = format!("[lab]\nswitch = '{kind}'\n");
+            assert!(limits(pair, &format!("{guests}{lab}")).is_empty());
+            let found = limits(pair, &lab);
+            assert_eq!(found.len(), 1, "{found:#?}");
+            assert!(
+                found[0].starts_with("t.toml:7:10: lab.switch: only guests"),
+                "{found:#?}"
+            );
+            let enforcing =
+                "[enforcement]\nhosts = 'all'\npolicy.rule = [{ algorithm = 'dctcp' }]\n";
+            let found = limits(pair, &format!("{guests}{lab}{enforcing}"));
+            assert!(
+                found[0].starts_with("t.toml:9:10: lab.switch: the lab enforces"),
+                "{found:#?}"
+            );
+        }
+        let lossless = format!("{pair}host_switch.lossless = true\n");
+        let found = limits(&lossless, guests);
+        assert!(
+            found[0].starts_with("t.toml:4:1: network.host_switch: the lab's switch"),
+            "{found:#?}"
+        );
+        let ours = format!("{guests}[lab]\nswitch = 'sluicegate'\n");
+        assert!(limits(&lossless, &ours).is_empty());
+        let found = limits(&format!("{lossless}host_switch.rate = '1Gbit'\n"), &ours);
+        assert!(
+            found[0].starts_with("t.toml:5:20: network.host_switch.rate: "),
+            "{found:#?}"
+        );
+    }
+
+    #[test]
     fn a_guest_that_ignores_windows_is_refused_and_a_namespace_is_not() {
         let pair = "topology = 'dumbbell'\npairs = 1\n";
         let found = limits(

@@ -136,7 +136,8 @@ fn bring_up(order: &Order) -> anyhow::Result<()> {
             for name in VIRTIO {
                 load(&format!("{name}.ko"), name)?;
             }
-            format!("link set eth0 mtu {mtu}\n")
+            // Not every switch says its address.
+            format!("link set eth0 address {} mtu {mtu}\n", attachment.mac)
         }
     };
     ip(&(first + &attachment.commands)).context("cannot set up the guest's network")?;

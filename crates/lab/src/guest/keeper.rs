@@ -94,7 +94,6 @@ fn boot(job: &Job, attachment: &Attachment) -> anyhow::Result<Child> {
     let mac = &attachment.mac;
     let adapter = match &attachment.port {
         Port::Tap(tap) => format!("vec0:transport=tap,ifname={tap},depth=128,gro=1,mac={mac}"),
-        // The switch says its address.
         Port::VhostUser(socket) => format!("virtio_uml.device={}:1", socket.display()),
     };
     let mut command = Command::new(KERNEL);

@@ -196,9 +196,9 @@ impl HostSwitches {
     }
 }
 
-/// The socket of a port, in the directory of its switch.
+/// The socket of a port, in the directory of its switch: where Open vSwitch makes it.
 fn socket(directory: &Path, port: &str) -> PathBuf {
-    directory.join(format!("{port}.sock"))
+    directory.join(port)
 }
 
 /// The kernel's counters of TAPs: what the guest has not read waits in their queue, and is dropped

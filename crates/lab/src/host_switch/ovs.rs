@@ -31,7 +31,8 @@ const DPDK_DAEMON: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const BRIDGE: &str = "ovs";
 
-/// Memory of DPDK in MB, without huge pages.
+/// Memory of DPDK in MB. Without huge pages, which this version calls legacy memory:
+/// otherwise it adds an option that excludes `--no-huge`.
 const DPDK_MEMORY: &str = "512";
 
 /// How long a part of it may take to answer.
@@ -99,7 +100,8 @@ pub(super) fn serve(order: &Order) -> Result<Infallible> {
     wait_for(&directory.join("db.sock"))?;
     set(order, &["--no-wait", "init"])?;
     if order.dpdk {
-        let extra = format!("other_config:dpdk-extra=--no-huge -m {DPDK_MEMORY} --no-pci");
+        let extra =
+            format!("other_config:dpdk-extra=--legacy-mem --no-huge -m {DPDK_MEMORY} --no-pci");
         set(
             order,
             &[

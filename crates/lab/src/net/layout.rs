@@ -455,6 +455,28 @@ mod tests {
     }
 
     #[test]
+    fn behind_the_userspace_switch_a_host_has_a_tap_for_its_uplink_alone() {
+        let mut variant = variant("topology = 'star'\nhosts = 2\ntenants_per_host = 2\n");
+        for tenant in &mut variant.tenants {
+            tenant.kind = TenantKind::Guest;
+        }
+        variant.lab.switch = LabSwitch::Sluicegate;
+        let (layout, names) = layout(&variant);
+        assert!(layout.vnics.is_empty());
+        assert_eq!(layout.guests.len(), 4);
+        let host = &layout.inside[&names.host(HostId(0))];
+        assert_eq!(host.ip.matches("tuntap add").count(), 1);
+        let own = names::tenant_mac(1);
+        let fdb = &host.bridge;
+        assert!(fdb.contains(&format!("{own} dev {UPLINK_TAP} ")), "{fdb}");
+        let other = names::tenant_mac(2);
+        assert!(
+            !fdb.contains(&format!("{other} dev {UPLINK_TAP} ")),
+            "{fdb}"
+        );
+    }
+
+    #[test]
     fn tenants_know_their_neighbours_and_send_no_arp() {
         let variant = variant("topology = 'star'\nhosts = 3\nip = 6\n");
         let commands = tenant_commands(&variant, 1);

@@ -70,7 +70,7 @@ pub fn switch_bridge(switch: SwitchId) -> String {
 pub const HOST_BRIDGE: &str = "br";
 
 /// The interface between a host's bridge and `sluicegate switch`.
-pub const UPLINK_TAP: &str = "up";
+pub const UPLINK_TAP: &str = "uplink";
 
 /// A tenant's own interface.
 pub const TENANT_INTERFACE: &str = "eth0";
