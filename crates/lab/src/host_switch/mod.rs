@@ -8,6 +8,7 @@
 //! A switch is up before guests boot: they connect to its sockets. It ends when the lab closes its
 //! stdin, or dies.
 
+mod mask;
 mod ovs;
 mod sluicegate;
 
@@ -171,7 +172,11 @@ impl HostSwitches {
         let has_sockets = matches!(self.kind, LabSwitch::Sluicegate | LabSwitch::OvsDpdk);
         let mut guests = self.guests.iter().filter(|_| has_sockets);
         let guest = guests.find(|guest| guest.tenant == tenant)?;
-        Some(socket(&self.of_host(guest.host), &guest.port))
+        let directory = self.of_host(guest.host);
+        Some(match self.kind {
+            LabSwitch::OvsDpdk => ovs::socket(&directory, &guest.port),
+            _ => directory.join(&guest.port),
+        })
     }
 
     /// The counters of all guests' ports, in the order of tenants.
@@ -194,11 +199,6 @@ impl HostSwitches {
         all.sort_by_key(|counts| counts.tenant);
         Ok(all)
     }
-}
-
-/// The socket of a port, in the directory of its switch: where Open vSwitch makes it.
-fn socket(directory: &Path, port: &str) -> PathBuf {
-    directory.join(port)
 }
 
 /// The kernel's counters of TAPs: what the guest has not read waits in their queue, and is dropped

@@ -21,7 +21,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use sluicegate_scenario::experiment::{HostId, LabSwitch, Variant};
 
-use super::{Guest, PortCounts, UPLINK, ways};
+use super::{Guest, PortCounts, UPLINK, mask, ways};
 use crate::{net::names, tenant};
 
 const SERVER: &str = "/usr/sbin/ovsdb-server";
@@ -86,6 +86,11 @@ pub(super) fn check(kind: LabSwitch) -> Result<()> {
     Ok(())
 }
 
+/// Where a guest connects to, in front of the socket that has the port's name.
+pub(super) fn socket(directory: &Path, port: &str) -> PathBuf {
+    directory.join(format!("{port}.guest"))
+}
+
 /// Runs it until the lab closes stdin.
 pub(super) fn serve(order: &Order) -> Result<Infallible> {
     let directory = &order.directory;
@@ -93,9 +98,11 @@ pub(super) fn serve(order: &Order) -> Result<Infallible> {
     run(Command::new("ovsdb-tool")
         .arg("create")
         .args([&database, &PathBuf::from(SCHEMA)]))?;
-    let socket = format!("unix:{}", directory.join("db.sock").display());
+    let database_socket = format!("unix:{}", directory.join("db.sock").display());
     let mut server = Command::new(SERVER);
-    server.arg(&database).arg(format!("--remote=p{socket}"));
+    server
+        .arg(&database)
+        .arg(format!("--remote=p{database_socket}"));
     let _server = start(order, server, "server")?;
     wait_for(&directory.join("db.sock"))?;
     set(order, &["--no-wait", "init"])?;
@@ -116,9 +123,14 @@ pub(super) fn serve(order: &Order) -> Result<Infallible> {
         )?;
     }
     let mut daemon = Command::new(if order.dpdk { DPDK_DAEMON } else { DAEMON });
-    daemon.arg(&socket).arg("--disable-system");
+    daemon.arg(&database_socket).arg("--disable-system");
     let _daemon = start(order, daemon, "daemon")?;
     connect(order)?;
+    if order.dpdk {
+        for port in &order.guests {
+            mask::listen(&socket(directory, port), directory.join(port))?;
+        }
+    }
     tenant::say(b"ready")?;
     let _input = tenant::Input::watch();
     loop {
@@ -148,6 +160,9 @@ fn connect(order: &Order) -> Result<()> {
     let uplink = order.uplink.as_deref();
     if let Some(interface) = uplink {
         arguments.extend(["--", "add-port", BRIDGE, interface]);
+        // Else the uplink's token bucket would be taken away.
+        arguments.extend(["--", "--id=@keep", "create", "qos", "type=linux-noop"]);
+        arguments.extend(["--", "set", "port", interface, "qos=@keep"]);
     }
     set(order, &arguments)?;
     let mut flows = String::new();
@@ -242,14 +257,12 @@ fn run(command: &mut Command) -> Result<String> {
 
 /// The counters of guests' ports behind vhost-user.
 pub(super) fn counts(directory: &Path, guests: &[&Guest]) -> Result<Vec<PortCounts>> {
-    let socket = format!("--db=unix:{}", directory.join("db.sock").display());
     let control = directory.join("daemon.ctl");
     // Statistics in the database are seconds old; the datapath's are of now.
     let said = run(Command::new("ovs-appctl")
         .arg("-t")
         .arg(&control)
-        .args(["dpctl/show", "-s"]))
-    .with_context(|| socket.clone())?;
+        .args(["dpctl/show", "-s"]))?;
     guests.iter().map(|guest| of_port(&said, guest)).collect()
 }
 

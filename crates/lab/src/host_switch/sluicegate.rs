@@ -11,7 +11,7 @@ use sluicegate_dataplane::{
 };
 use sluicegate_scenario::experiment::Variant;
 
-use super::{Guest, PortCounts, UPLINK, socket};
+use super::{Guest, PortCounts, UPLINK};
 use crate::{net::names::UPLINK_TAP, tenant};
 
 /// Its control socket, in its directory.
@@ -28,7 +28,7 @@ pub(super) fn configuration(
     let control = directory.join(CONTROL);
     let mut text = format!("[switch]\nsocket = {control:?}\nlossless = {lossless}\n");
     for Guest { port, mac, .. } in guests {
-        let socket = socket(directory, port);
+        let socket = directory.join(port);
         // Writing to a String cannot fail.
         let _ = write!(
             text,

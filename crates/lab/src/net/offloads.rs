@@ -12,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::net::{AddressFamily, SocketType, socket};
 
 /// linux/ethtool.h
+const ETHTOOL_STXCSUM: u32 = 0x17;
 const ETHTOOL_STSO: u32 = 0x1f;
 const ETHTOOL_SGSO: u32 = 0x24;
 const ETHTOOL_SGRO: u32 = 0x2c;
@@ -43,6 +44,17 @@ pub fn disable_segmentation(interface: &str) -> Result<()> {
             .with_context(|| format!("interface {interface}: turning {what} off"))?;
     }
     Ok(())
+}
+
+/// Has the kernel complete the checksums of what an interface sends.
+///
+/// # Errors
+/// No such interface, or the kernel refuses.
+pub fn disable_checksum(interface: &str) -> Result<()> {
+    let socket =
+        socket(AddressFamily::INET, SocketType::DGRAM, None).context("a socket for ethtool")?;
+    set(&socket, interface, ETHTOOL_STXCSUM, 0)
+        .with_context(|| format!("interface {interface}: turning checksum offload off"))
 }
 
 fn set(socket: &OwnedFd, interface: &str, command: u32, data: u32) -> Result<()> {
