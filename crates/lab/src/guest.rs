@@ -57,8 +57,6 @@ pub struct Attachment {
     pub mac: String,
     /// Lines for `ip -batch` inside the guest, whose interface is `eth0`: addresses, neighbours.
     pub commands: String,
-    /// Its checksums may be left to do: what is behind its port carries that along.
-    pub checksum_offload: bool,
     /// Segmentation offloads, and receive offload, of the guest's interface.
     pub offloads: bool,
 }

@@ -86,6 +86,11 @@ fn of_host_switch(variant: &Variant) -> Vec<Problem> {
             }
         }
     }
+    if kind == LabSwitch::Ovs {
+        let why = "its packet sockets do not say that guests have left their checksums to do";
+        let advice = "use \"ovs-dpdk\" or another, or simulate it (--world sim)";
+        found.push(problem("lab.switch", why, advice));
+    }
     if kind != LabSwitch::Bridge {
         let is_namespace = |tenant: &Tenant| tenant.kind == TenantKind::Namespace;
         if variant.tenants.iter().any(is_namespace) {
@@ -325,7 +330,7 @@ mod tests {
     fn a_switch_of_hosts_is_refused_where_it_cannot_do_what_is_asked() {
         let pair = "topology = 'dumbbell'\npairs = 1\n";
         let guests = "[tenant.default]\nkind = 'guest'\n";
-        for kind in ["sluicegate", "ovs", "ovs-dpdk"] {
+        for kind in ["sluicegate", "ovs-dpdk"] {
             let lab = format!("[lab]\nswitch = '{kind}'\n");
             assert!(limits(pair, &format!("{guests}{lab}")).is_empty());
             let found = limits(pair, &lab);
@@ -342,6 +347,8 @@ mod tests {
                 "{found:#?}"
             );
         }
+        let ovs = format!("{guests}[lab]\nswitch = 'ovs'\n");
+        assert_eq!(limits(pair, &ovs).len(), 1);
         let lossless = format!("{pair}host_switch.lossless = true\n");
         let found = limits(&lossless, guests);
         assert!(

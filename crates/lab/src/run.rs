@@ -15,7 +15,7 @@ use sluicegate_labkit::{
     tenant_cc::{self, Guard},
 };
 use sluicegate_scenario::{
-    experiment::{Action, Event, LabSwitch, TenantKind, Variant},
+    experiment::{Action, Event, TenantKind, Variant},
     workload::{collect::Seen, windows::Windows},
     world::{Observer, Outcome},
 };
@@ -185,8 +185,6 @@ impl<'a> Run<'a> {
                     },
                     mac: tenant_mac(id),
                     commands: tenant_commands(self.variant, id),
-                    // Its packet sockets lose what a TAP says of a checksum.
-                    checksum_offload: self.variant.lab.switch != LabSwitch::Ovs,
                     offloads: self.variant.lab.offloads,
                 };
                 guest::spawn(plan, netns.as_fd(), &attachment)

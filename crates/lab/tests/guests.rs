@@ -103,7 +103,6 @@ fn attachment(tap: &str, tenant: u8, offloads: bool) -> Attachment {
         port: Port::Tap(tap.into()),
         mac: format!("02:73:67:00:00:0{number}"),
         commands,
-        checksum_offload: true,
         offloads,
     }
 }

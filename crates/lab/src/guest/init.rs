@@ -141,9 +141,6 @@ fn bring_up(order: &Order) -> anyhow::Result<()> {
         }
     };
     ip(&(first + &attachment.commands)).context("cannot set up the guest's network")?;
-    if !attachment.checksum_offload {
-        offloads::disable_checksum("eth0")?;
-    }
     if !attachment.offloads {
         offloads::disable_segmentation("eth0")?;
     }

@@ -1,7 +1,7 @@
 //! Between a guest and DPDK: hides features of vhost-user that DPDK offers and leaves to QEMU.
 //!
-//! A control queue is served by QEMU, not by the switch. A guest of User-Mode Linux has no QEMU, and
-//! would wait for ever for the answer to its first command.
+//! A control queue is served by QEMU, not by the switch. A guest of User-Mode Linux has no QEMU,
+//! and would wait for ever for the answer to its first command.
 
 use std::{
     io::{IoSlice, IoSliceMut, Read, Write},

@@ -12,7 +12,6 @@ use anyhow::{Context, Result, ensure};
 use rustix::net::{AddressFamily, SocketType, socket};
 
 /// linux/ethtool.h
-const ETHTOOL_STXCSUM: u32 = 0x17;
 const ETHTOOL_STSO: u32 = 0x1f;
 const ETHTOOL_SGSO: u32 = 0x24;
 const ETHTOOL_SGRO: u32 = 0x2c;
@@ -40,24 +39,27 @@ pub fn disable_segmentation(interface: &str) -> Result<()> {
         (ETHTOOL_SGSO, "GSO"),
         (ETHTOOL_SGRO, "GRO"),
     ] {
-        set(&socket, interface, command, 0)
-            .with_context(|| format!("interface {interface}: turning {what} off"))?;
+        let off = match call(&socket, interface, command, 0) {
+            // What the interface has not is off already, if that is what it says.
+            Err(error) if is_unsupported(&error) => call(&socket, interface, command - 1, 0)
+                .and_then(|value| match value {
+                    0 => Ok(0),
+                    _ => Err(error),
+                }),
+            other => other,
+        };
+        off.with_context(|| format!("interface {interface}: turning {what} off"))?;
     }
     Ok(())
 }
 
-/// Has the kernel complete the checksums of what an interface sends.
-///
-/// # Errors
-/// No such interface, or the kernel refuses.
-pub fn disable_checksum(interface: &str) -> Result<()> {
-    let socket =
-        socket(AddressFamily::INET, SocketType::DGRAM, None).context("a socket for ethtool")?;
-    set(&socket, interface, ETHTOOL_STXCSUM, 0)
-        .with_context(|| format!("interface {interface}: turning checksum offload off"))
+fn is_unsupported(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.and_then(io::Error::raw_os_error) == Some(libc::EOPNOTSUPP)
 }
 
-fn set(socket: &OwnedFd, interface: &str, command: u32, data: u32) -> Result<()> {
+/// Sets a value, or gets it by the command before; the value after the call.
+fn call(socket: &OwnedFd, interface: &str, command: u32, data: u32) -> Result<u32> {
     let name = interface.as_bytes();
     ensure!(
         name.len() < libc::IFNAMSIZ,
@@ -76,5 +78,5 @@ fn set(socket: &OwnedFd, interface: &str, command: u32, data: u32) -> Result<()>
     if done < 0 {
         return Err(io::Error::last_os_error().into());
     }
-    Ok(())
+    Ok(value.data)
 }
