@@ -15,6 +15,7 @@ use sluicegate_fabric::{Graph, Impairment, Routing, SharedMemory, cee::CeeConfig
 use sluicegate_program::Program;
 use sluicegate_tcp::config::{CacheWindow, Recovery};
 
+pub use crate::host_switch::LabSwitch;
 use crate::{
     host_switch::HostSwitch, hotspot::Hotspot, places::Places, workload::plan::Connections,
 };
@@ -662,30 +663,6 @@ pub struct LabOptions {
     pub switch: LabSwitch,
     /// The CPU may be what limits a run: it is neither repeated nor slowed down.
     pub accept_cpu_bound: bool,
-}
-
-/// What connects the tenants of a host in the lab.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LabSwitch {
-    /// A bridge of the kernel.
-    #[default]
-    Bridge,
-    /// `sluicegate switch`, with guests behind vhost-user.
-    Sluicegate,
-    /// Open vSwitch's userspace datapath, with guests behind TAP interfaces.
-    Ovs,
-    /// Open vSwitch on DPDK, with guests behind vhost-user.
-    OvsDpdk,
-}
-
-impl LabSwitch {
-    /// By their names in files.
-    pub const NAMED: [(&str, Self); 4] = [
-        ("bridge", Self::Bridge),
-        ("sluicegate", Self::Sluicegate),
-        ("ovs", Self::Ovs),
-        ("ovs-dpdk", Self::OvsDpdk),
-    ];
 }
 
 /// Realisation in the simulator.
