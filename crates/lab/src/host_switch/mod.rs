@@ -8,6 +8,7 @@
 //! A switch is up before guests boot: they connect to its sockets. It ends when the lab closes its
 //! stdin, or dies.
 
+mod announce;
 mod mask;
 mod ovs;
 mod sluicegate;
@@ -159,6 +160,15 @@ impl HostSwitches {
         let mut keeper = TenantProcess::run(&name, &[SWITCH.into(), netns.into(), order.into()])?;
         journal.add_child(keeper.pid() as i32)?;
         keeper.wait_ready(READY_TIMEOUT)?;
+        if self.kind == LabSwitch::Sluicegate && variant.graph().adapter(host).is_some() {
+            let tenants = variant.tenants.iter().enumerate();
+            let remote = tenants.filter(|(_, tenant)| tenant.host != host);
+            let macs: Vec<_> = remote.map(|(id, _)| names::mac(id)).collect();
+            Network::within(&network.names.host(host), || {
+                announce::send(names::UPLINK_TAP, &macs)
+            })
+            .with_context(|| name.clone())?;
+        }
         Ok(keeper)
     }
 
