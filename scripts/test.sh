@@ -25,7 +25,7 @@ BUDGET_S=(
 	["simulated scenarios"]=150 ["a sweep"]=45 ["a sweep of datagrams"]=30 ["linux 6.1 is refused"]=25 [package]=35
 	["stages of tests"]=10 ["measuring tests"]=150 ["foreign stacks"]=90 ["nothing left behind"]=10
 	[scenario]=35 ["scenario five-stacks"]=100 ["scenario five-stacks-guests"]=75 ["scenario ecn-coexistence"]=70
-	["scenario window-cap"]=50 ["scenario swift-beside"]=45 ["scenario incast-1500"]=45
+	["scenario window-cap"]=50 ["scenario swift-beside"]=45 ["scenario incast-1500"]=45 ["scenario host-loss"]=90
 )
 
 # All test programs are one build: another choice of packages would have other features, and be
@@ -106,6 +106,7 @@ kernel_objects() {
 		bpftool link show | awk '/^[0-9]+: (tcx|struct_ops) / { print "link", $1, $2 }'
 		pgrep -lx 'sluicegate'
 		pgrep -l 'linux.uml'
+		pgrep -l 'ovs'
 		for name in gvisor lwip smoltcp quicgo; do pgrep -lx "$name"; done
 	} | sort
 }

@@ -8,7 +8,8 @@ use std::{
 
 use anyhow::{Context, Result};
 use sluicegate_scenario::{
-    results::{Conditions, LinkResult},
+    experiment::TenantKind,
+    results::{Conditions, LinkResult, VariantResult, VnicResult},
     workload::{
         collect::{self, Seen},
         errors, programs,
@@ -22,6 +23,8 @@ use crate::{measure::cpu::IdleMin, requirements, symptoms::Symptoms};
 pub struct Observed<'a> {
     /// The observations that become results.
     pub seen: Seen<'a>,
+    /// Guests' adapters and their ports.
+    pub vnics: Vec<VnicResult>,
     /// Queues over the whole run, warm-up and last retransmissions included.
     pub links_whole_run: Vec<LinkResult>,
     /// Losses between namespaces.
@@ -40,7 +43,11 @@ pub struct Observed<'a> {
 /// This machine's kernel does not say its release.
 pub fn outcome(observed: Observed<'_>) -> Result<Outcome> {
     let mut conditions = conditions(&observed)?;
-    let result = collect::result(observed.seen);
+    let vnics = observed.vnics;
+    let result = VariantResult {
+        vnics,
+        ..collect::result(observed.seen)
+    };
     conditions.notes.extend(programs::notes(&result.programs));
     Ok(Outcome { result, conditions })
 }
@@ -48,8 +55,10 @@ pub fn outcome(observed: Observed<'_>) -> Result<Outcome> {
 fn conditions(observed: &Observed<'_>) -> Result<Conditions> {
     let (mut outside, mut notes) = (observed.outside.clone(), observed.notes.clone());
     let (count, lines) = errors::of_tenants(observed.seen.reports);
+    let full = full_sockets(observed);
+    let count = count + full.len() as u64;
     outside.insert(errors::COUNTER.to_owned(), count);
-    notes.extend(lines);
+    notes.extend(lines.into_iter().chain(full));
     outside.extend(unexplained(observed, &mut notes));
     outside.insert(
         "elsewhere_dropped".to_owned(),
@@ -64,6 +73,7 @@ fn conditions(observed: &Observed<'_>) -> Result<Conditions> {
         ),
         cpu_idle_min: observed.seen.cpu_idle_min,
         cpu_bound: observed.idle.is_bound(),
+        accepts_cpu_bound: observed.seen.variant.lab.accept_cpu_bound,
         rate_scale: 1.0,
         offloads: observed.seen.variant.lab.offloads,
         outside,
@@ -71,6 +81,21 @@ fn conditions(observed: &Observed<'_>) -> Result<Conditions> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: rfc3339(observed.started),
     })
+}
+
+/// What full sockets of tenants dropped, a line each: the network did not lose it. Those of guests
+/// are in the results.
+fn full_sockets(observed: &Observed<'_>) -> Vec<String> {
+    let seen = &observed.seen;
+    let tenants = seen.variant.tenants.iter().zip(seen.reports);
+    let others = tenants.filter(|(tenant, _)| tenant.kind != TenantKind::Guest);
+    let lines = others.flat_map(|(tenant, report)| {
+        report.overruns.iter().map(|(port, count)| {
+            let name = &tenant.name;
+            format!("tenant {name}: {count} datagrams found the buffer of port {port} full")
+        })
+    });
+    lines.collect()
 }
 
 /// Packets dropped at switch ports that are no bottleneck, during the whole run.

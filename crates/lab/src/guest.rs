@@ -8,7 +8,7 @@
 //!                      └── job directory (hostfs): plan.json, ready, start, report.json, error
 //! ```
 //! A guest attaches to a TAP that exists in the host's namespace; UML opens it itself, no helper
-//! program is needed. To the lab a guest is a [`TenantProcess`] like any other.
+//! program is needed. Or it connects to the socket of a switch (vhost-user). To the lab a guest is a [`TenantProcess`] like any other.
 //!
 //! Needs Debian's package `user-mode-linux` (kernel and modules) and `iproute2`.
 
@@ -37,11 +37,22 @@ const KEEPER: &str = "lab-guest-keeper";
 /// Hidden argument of a guest's init; the job directory follows.
 const INIT: &str = "lab-guest-init";
 
+/// What a guest's interface is connected to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Port {
+    /// An existing TAP in the host's namespace. Its queue length is the room on the way to the
+    /// guest.
+    Tap(String),
+    /// A switch that listens at this socket.
+    VhostUser(PathBuf),
+}
+
 /// How a guest attaches to the network of its host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
-    /// Existing TAP in the host's namespace. Its queue length is the room on the way to the guest.
-    pub tap: String,
+    /// What its interface is connected to.
+    pub port: Port,
     /// MAC address of the guest's interface, `02:…`.
     pub mac: String,
     /// Lines for `ip -batch` inside the guest, whose interface is `eth0`: addresses, neighbours.

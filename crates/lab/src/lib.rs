@@ -4,6 +4,7 @@
 //!   Variant ─ net ──────► namespaces, bridges, token buckets          journal ─► clean
 //!           ├ agent ────► enforcement at each vNIC
 //!           ├ labkit ───► ecn_switch at each switch port, tenants' stacks, cheats
+//!           ├ host_switch ► switches of hosts that are processes
 //!           ├ tenant ───► one process per tenant: traffic, probes
 //!           └ measure ──► goodput, RTT, queues, windows, and what went wrong elsewhere
 //! ```
@@ -13,6 +14,7 @@ mod collect;
 mod enforcers;
 pub mod foreign;
 pub mod guest;
+mod host_switch;
 mod journal;
 mod limits;
 mod measure;

@@ -6,8 +6,8 @@ use sluicegate_apps::HEADER_BYTES;
 use sluicegate_labkit::port::PORTS_MAX;
 use sluicegate_scenario::{
     experiment::{
-        Action, Experiment, Link, Node, Profile, TcpOptions, Tenant, TenantKind, Traffic,
-        TrafficKind, Variant,
+        Action, Experiment, LabSwitch, Link, Node, Profile, TcpOptions, Tenant, TenantKind,
+        Traffic, TrafficKind, Variant,
     },
     hotspot::HotspotType,
     world::{Complaint, Problem},
@@ -32,6 +32,7 @@ pub fn of(experiment: &Experiment) -> Vec<Problem> {
 
 fn of_variant(variant: &Variant) -> Vec<Problem> {
     let mut found = of_network(variant);
+    found.extend(of_host_switch(variant));
     found.extend(variant.tenants.iter().flat_map(|tenant| {
         let limits = of_tenant(tenant).into_iter();
         limits.map(|(key, why, advice)| {
@@ -52,6 +53,57 @@ fn of_variant(variant: &Variant) -> Vec<Problem> {
             variant.places.problem(&path, why, ADVICE)
         })
     }));
+    found
+}
+
+/// Keys of a host's switch of which only one kind of switch does something, and none of them all.
+const FORWARDING: [&str; 7] = [
+    "transmit_ring",
+    "receive_ring",
+    "arrival_ring",
+    "uplink_queue",
+    "rate",
+    "frame_time",
+    "receive_rate",
+];
+
+fn of_host_switch(variant: &Variant) -> Vec<Problem> {
+    let problem = |path: &str, why, advice| variant.places.problem(path, why, advice);
+    let mut found = Vec::new();
+    let kind = variant.lab.switch;
+    let table = "network.host_switch";
+    if variant.host_switch.is_some() {
+        if kind != LabSwitch::Sluicegate {
+            let why = "the lab's switch of a host is the kernel's bridge, or another that drops";
+            let advice =
+                "set [lab] switch = \"sluicegate\", with guests, or simulate it (--world sim)";
+            found.push(problem(table, why, advice));
+        } else {
+            let key = variant.places.first_of(table, &FORWARDING);
+            if key != table {
+                let why = "the lab's guests have their own rings, and its machine its own speed";
+                found.push(problem(&key, why, ADVICE));
+            }
+        }
+    }
+    if kind == LabSwitch::Ovs {
+        let why = "its packet sockets do not say that guests have left their checksums to do";
+        let advice = "use \"ovs-dpdk\" or another, or simulate it (--world sim)";
+        found.push(problem("lab.switch", why, advice));
+    }
+    if kind != LabSwitch::Bridge {
+        let is_namespace = |tenant: &Tenant| tenant.kind == TenantKind::Namespace;
+        if variant.tenants.iter().any(is_namespace) {
+            let why = "only guests can be connected to it, and here are tenants in namespaces";
+            let advice = "give all tenants kind = \"guest\", or simulate it (--world sim)";
+            found.push(problem("lab.switch", why, advice));
+        }
+        if variant.enforcement.is_some() {
+            let why = "the lab enforces at interfaces of the kernel, which this switch has not";
+            let advice = "use the bridge, or simulate it (--world sim)";
+            found.push(problem("lab.switch", why, advice));
+        }
+    }
     found
 }
 
@@ -94,9 +146,6 @@ fn of_network(variant: &Variant) -> Vec<Problem> {
     let why = "the lab's hosts have one queue at their uplink";
     let queues = variant.vnic_queue_bytes.is_some();
     cannot(queues, "vnic_queue", why, ADVICE);
-    let why = "the lab's hosts have the kernel's bridges, whose queues and rate are the machine's";
-    let switched = variant.host_switch.is_some();
-    cannot(switched, "host_switch", why, ADVICE);
     let why = "the lab's links drop what they cannot take, and its switches send no notifications";
     cannot(variant.cee.is_some(), "cee", why, ADVICE);
     let why = "the lab's networks have one path between two hosts";
@@ -274,6 +323,44 @@ mod tests {
             found
                 .iter()
                 .all(|line| line.ends_with("simulate it (--world sim)"))
+        );
+    }
+
+    #[test]
+    fn a_switch_of_hosts_is_refused_where_it_cannot_do_what_is_asked() {
+        let pair = "topology = 'dumbbell'\npairs = 1\n";
+        let guests = "[tenant.default]\nkind = 'guest'\n";
+        for kind in ["sluicegate", "ovs-dpdk"] {
+            let lab = format!("[lab]\nswitch = '{kind}'\n");
+            assert!(limits(pair, &format!("{guests}{lab}")).is_empty());
+            let found = limits(pair, &lab);
+            assert_eq!(found.len(), 1, "{found:#?}");
+            assert!(
+                found[0].starts_with("t.toml:7:10: lab.switch: only guests"),
+                "{found:#?}"
+            );
+            let enforcing =
+                "[enforcement]\nhosts = 'all'\npolicy.rule = [{ algorithm = 'dctcp' }]\n";
+            let found = limits(pair, &format!("{guests}{lab}{enforcing}"));
+            assert!(
+                found[0].starts_with("t.toml:9:10: lab.switch: the lab enforces"),
+                "{found:#?}"
+            );
+        }
+        let ovs = format!("{guests}[lab]\nswitch = 'ovs'\n");
+        assert_eq!(limits(pair, &ovs).len(), 1);
+        let lossless = format!("{pair}host_switch.lossless = true\n");
+        let found = limits(&lossless, guests);
+        assert!(
+            found[0].starts_with("t.toml:4:1: network.host_switch: the lab's switch"),
+            "{found:#?}"
+        );
+        let ours = format!("{guests}[lab]\nswitch = 'sluicegate'\n");
+        assert!(limits(&lossless, &ours).is_empty());
+        let found = limits(&format!("{lossless}host_switch.rate = '1Gbit'\n"), &ours);
+        assert!(
+            found[0].starts_with("t.toml:5:20: network.host_switch.rate: "),
+            "{found:#?}"
         );
     }
 

@@ -25,7 +25,8 @@ use crate::{
     collect::{self, Observed},
     enforcers::Enforcers,
     foreign::{self, Options},
-    guest::{self, Attachment},
+    guest::{self, Attachment, Port},
+    host_switch::{self, HostSwitches, PortCounts},
     journal::Journal,
     measure::{
         cpu::{self, Idle, IdleMin},
@@ -90,6 +91,7 @@ impl Drop for Teardown {
 #[derive(Debug)]
 pub struct Run<'a> {
     tenants: Vec<TenantProcess>,
+    switches: HostSwitches,
     /// Children open their namespaces through these descriptors of ours.
     netns: Vec<NetNs>,
     enforcers: Enforcers,
@@ -119,6 +121,7 @@ impl<'a> Run<'a> {
         let teardown = Teardown(journal.path().to_owned());
         enter(observer, "building the network")?;
         let network = Network::build(variant, names, &mut journal)?;
+        let switches = HostSwitches::start(variant, &network, &mut journal)?;
         let queues = Queues::attach(variant, &network)?;
         let stacks = stacks(variant)?;
         if variant.enforcement.is_some() {
@@ -133,6 +136,7 @@ impl<'a> Run<'a> {
             .for_each(|plan| plan.verify |= options.verify);
         let mut run = Self {
             tenants: Vec::new(),
+            switches,
             netns: Vec::new(),
             enforcers,
             queues,
@@ -175,7 +179,10 @@ impl<'a> Run<'a> {
             TenantKind::Namespace => tenant::spawn(plan, netns.as_fd()),
             TenantKind::Guest => {
                 let attachment = Attachment {
-                    tap: vnic(id),
+                    port: match self.switches.socket(id) {
+                        Some(socket) => Port::VhostUser(socket),
+                        None => Port::Tap(vnic(id)),
+                    },
                     mac: tenant_mac(id),
                     commands: tenant_commands(self.variant, id),
                     offloads: self.variant.lab.offloads,
@@ -206,6 +213,7 @@ impl<'a> Run<'a> {
         observer.phase("collecting");
         let last = self.queues.snapshot()?;
         let reports = self.reports()?;
+        let vnics = host_switch::results(self.variant, &reports, &followed.ports);
         let (losses, mut notes) = Outside::read(&self.network)?.since(&outside);
         notes.extend(followed.notes);
         let observed = Observed {
@@ -219,6 +227,7 @@ impl<'a> Run<'a> {
                 backlogs: followed.backlogs,
                 cpu_idle_min: Some(followed.idle.all),
             },
+            vnics,
             links_whole_run: self.queues.results(&first, &last),
             outside: losses,
             idle: followed.idle,
@@ -259,6 +268,8 @@ impl<'a> Run<'a> {
 struct Followed {
     warm: Snapshot,
     end: Snapshot,
+    /// Guests' ports before and after measured time.
+    ports: [Vec<PortCounts>; 2],
     windows: Windows,
     backlogs: Vec<(String, Vec<(f64, f64)>)>,
     idle: IdleMin,
@@ -273,7 +284,7 @@ struct Follower {
     windows: Windows,
     backlogs: Vec<(String, Vec<(f64, f64)>)>,
     idle: Option<Idle>,
-    warm: Option<Snapshot>,
+    warm: Option<(Snapshot, Vec<PortCounts>)>,
     live: Live,
     notes: Vec<String>,
 }
@@ -313,7 +324,7 @@ impl Follower {
             }
         }
         if self.warm.is_none() && now >= run.variant.warmup {
-            self.warm = Some(run.queues.snapshot()?);
+            self.warm = Some((run.queues.snapshot()?, run.switches.counts()?));
             self.idle = Some(Idle::start()?);
         }
         if let Some(idle) = &mut self.idle {
@@ -369,7 +380,7 @@ impl Follower {
     }
 
     fn finish(mut self, run: &Run<'_>) -> Result<Followed> {
-        let end = run.queues.snapshot()?;
+        let (end, ports) = (run.queues.snapshot()?, run.switches.counts()?);
         let idle = self
             .idle
             .context("the run ended before its warm-up")?
@@ -382,9 +393,11 @@ impl Follower {
                 idle.all * 100.0
             ));
         }
+        let (warm, before) = self.warm.context("the run ended before its warm-up")?;
         Ok(Followed {
-            warm: self.warm.context("the run ended before its warm-up")?,
+            warm,
             end,
+            ports: [before, ports],
             windows: self.windows,
             backlogs: self.backlogs,
             idle,

@@ -13,7 +13,7 @@ use std::{
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use sluicegate_lab::{
-    guest::{self, Attachment},
+    guest::{self, Attachment, Port},
     tenant::{Report, TenantProcess, maybe_run_tenant, plans, spawn},
 };
 use sluicegate_scenario::experiment::TrafficKind;
@@ -100,7 +100,7 @@ fn attachment(tap: &str, tenant: u8, offloads: bool) -> Attachment {
     let commands =
         format!("link set lo up\naddress add 10.9.0.{number}/24 dev eth0\nlink set eth0 up\n");
     Attachment {
-        tap: tap.into(),
+        port: Port::Tap(tap.into()),
         mac: format!("02:73:67:00:00:0{number}"),
         commands,
         offloads,

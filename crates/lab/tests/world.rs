@@ -33,7 +33,7 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some(RUN_LONG) {
         return run_long();
     }
-    let tests: [(&str, fn()); 16] = [
+    let tests: [(&str, fn()); 18] = [
         ("a_run_leaves_nothing", a_run_leaves_nothing),
         ("two_hosts_fill_their_link", two_hosts_fill_their_link),
         ("ipv6_fills_the_link_too", ipv6_fills_the_link_too),
@@ -62,6 +62,14 @@ fn main() {
         (
             "switches_in_a_row_and_tenants_side_by_side",
             switches_in_a_row_and_tenants_side_by_side,
+        ),
+        (
+            "guests_behind_the_userspace_switch_lose_nothing",
+            guests_behind_the_userspace_switch_lose_nothing,
+        ),
+        (
+            "a_panic_ends_the_userspace_switch",
+            a_panic_ends_the_userspace_switch,
         ),
         ("cancelling_cleans_up", cancelling_cleans_up),
         ("a_panic_cleans_up", a_panic_cleans_up),
@@ -202,7 +210,7 @@ fn traces_now() -> BTreeSet<String> {
     let named = list("/run/netns").into_iter();
     traces.extend(named.filter(|name| name.contains("sgl-")));
     let files = list("/run/sluicegate/lab").into_iter();
-    traces.extend(files.filter(|name| name.ends_with(".journal")));
+    traces.extend(files.filter(|name| name.ends_with(".journal") || name.ends_with(".switches")));
     traces.extend(list("/sys/class/net"));
     let backlog = fs::read_to_string("/proc/sys/net/core/netdev_max_backlog");
     traces.insert(format!("backlog {}", backlog.unwrap_or_default().trim()));
@@ -471,6 +479,61 @@ fn long_run() -> Child {
         "it never ran"
     );
     child
+}
+
+/// Two guests on one host, one of which also sends to another host. Traffic begins and ends within
+/// measured time, so that points can be compared.
+fn guests_behind_the_switch() -> Experiment {
+    parse(
+        "warmup = '500ms'\nduration = '2500ms'\n\
+         [network]\ntopology = 'star'\nhosts = 2\ntenants_per_host = 2\nrate = '100Mbit'\n\
+         [tenant.default]\nkind = 'guest'\n[lab]\nswitch = 'sluicegate'\n\
+         [traffic.near]\nkind = 'datagrams'\nfrom = 'h1-1'\nto = 'h1-2'\nrate = '2Mbit'\nstart = '700ms'\nstop = '2s'\n\
+         [traffic.far]\nkind = 'datagrams'\nfrom = 'h1-1'\nto = 'h2-1'\nrate = '1Mbit'\nstart = '700ms'\nstop = '2s'\n",
+    )
+}
+
+fn guests_behind_the_userspace_switch_lose_nothing() {
+    let before = traces();
+    let outcome = run_one(&guests_behind_the_switch());
+    let sent: Vec<u64> = (outcome.result.flows.iter())
+        .map(|flow| {
+            let counted = flow.datagrams.expect("datagrams");
+            assert_eq!((counted.received, counted.lost), (counted.sent, 0));
+            counted.sent
+        })
+        .collect();
+    assert!(sent[0] > 150 && sent[1] > 75, "{sent:?}");
+    let vnics = &outcome.result.vnics;
+    let [sender, near, far, _] = &vnics[..] else {
+        panic!("{vnics:?}")
+    };
+    let both = sent[0] + sent[1];
+    assert_eq!((sender.sent, sender.into_switch), (both, both), "{vnics:?}");
+    assert_eq!(
+        (near.out_of_switch, near.received),
+        (sent[0], sent[0]),
+        "{vnics:?}"
+    );
+    assert_eq!(
+        (far.out_of_switch, far.received),
+        (sent[1], sent[1]),
+        "{vnics:?}"
+    );
+    assert!(vnics.iter().all(|vnic| vnic.drops.is_empty()), "{vnics:?}");
+    assert_eq!(traces(), before);
+}
+
+fn a_panic_ends_the_userspace_switch() {
+    let before = traces();
+    let mut watcher = Watcher {
+        panic_in: Some("starting tenants"),
+        ..Watcher::default()
+    };
+    let experiment = guests_behind_the_switch();
+    let ended = catch_unwind(AssertUnwindSafe(|| try_run(&experiment, &mut watcher)));
+    assert!(ended.is_err());
+    assert_eq!(traces(), before);
 }
 
 fn run_long() {

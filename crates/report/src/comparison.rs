@@ -356,9 +356,12 @@ pub fn alarms(results: &Results) -> Vec<String> {
     let conditions = &results.conditions;
     let mut lines = Vec::new();
     if conditions.cpu_bound {
-        lines.push(
-            "CPU-BOUND: the CPU, not the network, limited this run; do not use its figures".into(),
-        );
+        let advice = match conditions.accepts_cpu_bound {
+            true => "as its scenario accepts",
+            false => "do not use its figures",
+        };
+        let line = "CPU-BOUND: the CPU, not the network, limited this run";
+        lines.push(format!("{line}; {advice}"));
     }
     let outside: Vec<_> = conditions
         .outside

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     results::{
         Conditions, CriticalPath, Datagrams, Deadlock, FctQuantiles, FlowResult, Goodput, LinkCee,
-        LinkResult, ProgramResult, Quantiles, QueueQuantiles, Samples, VariantResult,
+        LinkResult, ProgramResult, Quantiles, QueueQuantiles, Samples, VariantResult, VnicResult,
     },
     stats::median,
     world::Outcome,
@@ -35,6 +35,7 @@ pub fn conditions<'a>(all: impl IntoIterator<Item = &'a Conditions>) -> Conditio
     for one in all {
         merged.cpu_idle_min = smallest([merged.cpu_idle_min, one.cpu_idle_min]);
         merged.cpu_bound |= one.cpu_bound;
+        merged.accepts_cpu_bound &= one.accepts_cpu_bound;
         merged.rate_scale = merged.rate_scale.min(one.rate_scale);
         merged.offloads |= one.offloads;
         for (counter, value) in &one.outside {
@@ -67,6 +68,12 @@ fn merge(mut runs: Vec<VariantResult>) -> VariantResult {
         rtt_us: merge_rtt(&runs),
         fct_us: keyed(&runs, |run| &run.fct_us, |all| merge_fct(&all)),
         links: aligned(&runs, |run| &run.links, |link| link.id.clone(), merge_link),
+        vnics: aligned(
+            &runs,
+            |run| &run.vnics,
+            |vnic| vnic.tenant.clone(),
+            merge_vnic,
+        ),
         enforcement: keyed(&runs, |run| &run.enforcement, |all| all.into_iter().sum()),
         cpu_idle_min,
         derived: keyed(
@@ -78,6 +85,22 @@ fn merge(mut runs: Vec<VariantResult>) -> VariantResult {
         intervals: keyed(&runs, |run| &run.intervals, |all| merge_goodput(&all)),
         deadlocks: merge_deadlocks(&runs),
         samples,
+    }
+}
+
+fn merge_vnic(all: &[&VnicResult]) -> VnicResult {
+    let sum = |of: fn(&VnicResult) -> u64| all.iter().map(|vnic| of(vnic)).sum();
+    let mut drops = BTreeMap::new();
+    for (cause, count) in all.iter().flat_map(|vnic| &vnic.drops) {
+        *drops.entry(cause.clone()).or_default() += count;
+    }
+    VnicResult {
+        tenant: all[0].tenant.clone(),
+        sent: sum(|vnic| vnic.sent),
+        into_switch: sum(|vnic| vnic.into_switch),
+        out_of_switch: sum(|vnic| vnic.out_of_switch),
+        received: sum(|vnic| vnic.received),
+        drops,
     }
 }
 

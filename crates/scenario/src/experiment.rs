@@ -15,6 +15,7 @@ use sluicegate_fabric::{Graph, Impairment, Routing, SharedMemory, cee::CeeConfig
 use sluicegate_program::Program;
 use sluicegate_tcp::config::{CacheWindow, Recovery};
 
+pub use crate::host_switch::LabSwitch;
 use crate::{
     host_switch::HostSwitch, hotspot::Hotspot, places::Places, workload::plan::Connections,
 };
@@ -658,6 +659,10 @@ pub struct LabOptions {
     /// Segmentation offloads in tenants (off by default: queues then hold packets, not
     /// super-packets).
     pub offloads: bool,
+    /// What connects the tenants of a host.
+    pub switch: LabSwitch,
+    /// The CPU may be what limits a run: it is neither repeated nor slowed down.
+    pub accept_cpu_bound: bool,
 }
 
 /// Realisation in the simulator.

@@ -9,6 +9,7 @@
 //! | `fct_us.CLASS.(count\|mean\|p50\|p99\|p999\|missed)` | of a class of flows; `missed` is the fraction beyond the deadline |
 //! | `intervals.NAME.goodput_bps.(sum\|mean\|jain\|max)` | over bulk flows that were active throughout the interval |
 //! | `links.bottleneck.FIELD`, `links.all.FIELD`, `links.FROM-TO.FIELD` | `rate_bps` of the slowest, `sent`, `sent_bytes`, `marks`, `drops`, `drops.CAUSE` summed, `queue_bytes.(p50\|p99\|max)` of the fullest; of converged Ethernet `pauses` and `notifications` summed, `paused_us` and `ingress_max_bytes` of the one that has most |
+//! | `vnics.all.FIELD`, `vnics.TENANT.FIELD` | `sent`, `into_switch`, `out_of_switch`, `received`, `drops`, `drops.CAUSE`, summed; of the lab's guests |
 //! | `deadlocks` | cycles of pauses, all repeats together |
 //! | `enforcement.COUNTER` | summed over hosts |
 //! | `derived.NAME` | what the world derived |
@@ -18,7 +19,10 @@ use sluicegate_config::{problem::Complaint, table::nearest};
 
 use crate::{
     experiment::Variant,
-    results::{Datagrams, FlowResult, Goodput, LinkCee, LinkResult, ProgramResult, VariantResult},
+    results::{
+        Datagrams, FlowResult, Goodput, LinkCee, LinkResult, ProgramResult, VariantResult,
+        VnicResult,
+    },
     stats,
 };
 
@@ -50,6 +54,8 @@ pub enum Quantity {
     Fct(String, String),
     /// A field over some links.
     Links(LinkSet, LinkField),
+    /// A field of [`VnicResult`] of a tenant, or of all.
+    Vnics(Option<String>, VnicField),
     /// A counter of enforcement.
     Enforcement(String),
     /// A derived figure.
@@ -101,6 +107,15 @@ pub enum LinkField {
     Cee(String),
 }
 
+/// A field of [`VnicResult`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum VnicField {
+    /// Frames at one of its points.
+    Frames(String),
+    /// Frames dropped, for one cause or for any.
+    Drops(Option<String>),
+}
+
 const GOODPUT: &[&str] = &["sum", "mean", "jain", "max"];
 const RTT: &[&str] = &["count", "p50", "p99", "p999", "max"];
 const FCT: &[&str] = &["count", "mean", "p50", "p99", "p999", "missed"];
@@ -142,6 +157,7 @@ const LINK: &[&str] = &[
     "notifications",
     "ingress_max_bytes",
 ];
+const VNIC: &[&str] = &["sent", "into_switch", "out_of_switch", "received", "drops"];
 const KINDS: &[&str] = &[
     "goodput_bps",
     "intervals",
@@ -150,6 +166,7 @@ const KINDS: &[&str] = &[
     "rtt_us",
     "fct_us",
     "links",
+    "vnics",
     "enforcement",
     "derived",
     "deadlocks",
@@ -175,7 +192,7 @@ impl Figure {
     /// A name that the variant does not have, with the nearest that it has.
     pub fn check(&self, variant: &Variant) -> Result<(), Complaint> {
         let (what, name, known) = match &self.quantity {
-            Quantity::Flows(FlowSet::Tenant(name), _) => {
+            Quantity::Flows(FlowSet::Tenant(name), _) | Quantity::Vnics(Some(name), _) => {
                 let tenants = variant.tenants.iter().map(|t| t.name.clone());
                 ("tenant", name, tenants.collect())
             }
@@ -263,6 +280,19 @@ fn quantity(name: &str, parts: &[&str]) -> Result<Quantity, Complaint> {
             let (field, length) = link_field(name, parts)?;
             (Quantity::Links(set, field), length)
         }
+        "vnics" => {
+            let tenant = any(1, "a tenant or `all`")?;
+            let cause = parts.get(3).map(|cause| (*cause).to_owned());
+            let (field, length) = match one(2, VNIC)? {
+                drops if drops == "drops" => {
+                    let length = 3 + usize::from(cause.is_some());
+                    (VnicField::Drops(cause), length)
+                }
+                frames => (VnicField::Frames(frames), 3),
+            };
+            let tenant = Some(tenant).filter(|name| name != "all");
+            (Quantity::Vnics(tenant, field), length)
+        }
         "enforcement" => (Quantity::Enforcement(any(1, "a counter")?), 2),
         "derived" => (Quantity::Derived(any(1, "a name")?), 2),
         "deadlocks" => (Quantity::Deadlocks, 1),
@@ -349,11 +379,17 @@ impl Quantity {
                 })
             }
             Self::Links(set, field) => links_value(&set.of(&variant.links), field),
+            Self::Vnics(tenant, field) => vnics_value(&variant.vnics, tenant.as_deref(), field),
             Self::Enforcement(counter) => variant.enforcement.get(counter).map(|n| *n as f64),
             Self::Derived(name) => variant.derived.get(name).copied(),
             Self::Deadlocks => Some(variant.deadlocks.len() as f64),
             Self::CpuIdleMin => variant.cpu_idle_min,
         }
+    }
+
+    /// Whether it counts drops at vNICs.
+    pub(crate) fn is_vnic_drops(&self) -> bool {
+        matches!(self, Self::Vnics(_, VnicField::Drops(_)))
     }
 
     /// Whether it counts drops for this cause.
@@ -495,6 +531,24 @@ fn links_value(links: &[&LinkResult], field: &LinkField) -> Option<f64> {
     })
 }
 
+/// Over the vNICs of a tenant, or of all; `None` without any.
+fn vnics_value(vnics: &[VnicResult], tenant: Option<&str>, field: &VnicField) -> Option<f64> {
+    let those = vnics.iter();
+    let those = those.filter(|vnic| tenant.is_none_or(|name| vnic.tenant == name));
+    let of = |vnic: &VnicResult| match field {
+        VnicField::Frames(point) => match point.as_str() {
+            "sent" => vnic.sent,
+            "into_switch" => vnic.into_switch,
+            "out_of_switch" => vnic.out_of_switch,
+            _ => vnic.received,
+        },
+        VnicField::Drops(None) => vnic.drops.values().sum(),
+        VnicField::Drops(Some(cause)) => vnic.drops.get(cause).copied().unwrap_or(0),
+    };
+    let sum = those.map(of).reduce(|sum, one| sum + one);
+    sum.map(|sum| sum as f64)
+}
+
 /// `None` where no link is of converged Ethernet.
 fn cee_value(links: &[&LinkResult], field: &str) -> Option<f64> {
     let all = || links.iter().filter_map(|link| link.cee.as_ref());
@@ -615,6 +669,25 @@ mod tests {
             super::loss(&variant().flows.iter().collect::<Vec<_>>()),
             None
         );
+    }
+
+    #[test]
+    fn vnics_are_summed() {
+        let mut measured = variant();
+        let vnic = |tenant: &str, sent, full| VnicResult {
+            tenant: tenant.to_owned(),
+            sent,
+            received: 7,
+            drops: BTreeMap::from([("full".to_owned(), full), ("socket".to_owned(), 1)]),
+            ..VnicResult::default()
+        };
+        measured.vnics = vec![vnic("a", 5, 2), vnic("b", 6, 3)];
+        let value = |name: &str| Figure::parse(name).unwrap().value(&[measured.clone()]);
+        assert_eq!(value("v.vnics.all.sent"), Some(11.0));
+        assert_eq!(value("v.vnics.b.drops"), Some(4.0));
+        assert_eq!(value("v.vnics.all.drops.full"), Some(5.0));
+        assert_eq!(value("v.vnics.c.sent"), None);
+        assert!(Figure::parse("v.vnics.all.lost").is_err());
     }
 
     #[test]

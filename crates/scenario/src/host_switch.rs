@@ -28,6 +28,30 @@ pub struct HostSwitch {
     pub receive_rate_bps: Option<u64>,
 }
 
+/// What connects the tenants of a host in the lab.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LabSwitch {
+    /// A bridge of the kernel.
+    #[default]
+    Bridge,
+    /// `sluicegate switch`, with guests behind vhost-user.
+    Sluicegate,
+    /// Open vSwitch's userspace datapath, with guests behind TAP interfaces.
+    Ovs,
+    /// Open vSwitch on DPDK, with guests behind vhost-user.
+    OvsDpdk,
+}
+
+impl LabSwitch {
+    /// By their names in files.
+    pub const NAMED: [(&str, Self); 4] = [
+        ("bridge", Self::Bridge),
+        ("sluicegate", Self::Sluicegate),
+        ("ovs", Self::Ovs),
+        ("ovs-dpdk", Self::OvsDpdk),
+    ];
+}
+
 /// Bytes that may arrive at a host's adapter after it has paused its link: what is on the wire and
 /// in the adapter, the frame that is being sent and the one that has made it pause.
 pub fn headroom_bytes(variant: &Variant, host: Node) -> u64 {

@@ -1,5 +1,5 @@
-//! Faults of lossless Ethernet that `--check` refuses unless an expectation of the scenario is
-//! about them.
+//! Faults of lossless Ethernet, and drops between guests and their hosts' switches: `--check`
+//! refuses them unless an expectation of the scenario is about them.
 
 use crate::{
     figures::Quantity,
@@ -13,11 +13,14 @@ pub const DROPS: &str = "lossless_drops";
 /// Counter of cycles of pauses that never end.
 pub const DEADLOCKS: &str = "deadlocks";
 
+/// Counter of frames that were dropped at guests' adapters, sockets and ports of host switches.
+pub const VNICS: &str = "vnic_drops";
+
 /// Cause of a drop for which headroom is there.
 const CAUSE: &str = "headroom";
 
 /// By counter, what happened in a variant that none of the figures `said` of it tells.
-pub fn unsaid(variant: &VariantResult, said: &[&Quantity]) -> [(&'static str, u64); 2] {
+pub fn unsaid(variant: &VariantResult, said: &[&Quantity]) -> [(&'static str, u64); 3] {
     let untold = |link: &&LinkResult| {
         let tells = |quantity: &&Quantity| quantity.counts_drops(link, CAUSE);
         !said.iter().any(tells)
@@ -28,7 +31,15 @@ pub fn unsaid(variant: &VariantResult, said: &[&Quantity]) -> [(&'static str, u6
         true => 0,
         false => variant.deadlocks.len() as u64,
     };
-    [(DROPS, dropped), (DEADLOCKS, deadlocks)]
+    let at_vnics = match said.iter().any(|quantity| quantity.is_vnic_drops()) {
+        true => 0,
+        false => variant
+            .vnics
+            .iter()
+            .flat_map(|vnic| vnic.drops.values())
+            .sum(),
+    };
+    [(DROPS, dropped), (DEADLOCKS, deadlocks), (VNICS, at_vnics)]
 }
 
 /// Whether a figure tells of what this counter counts, wherever that was.
@@ -36,6 +47,7 @@ pub fn tells(quantity: &Quantity, counter: &str) -> bool {
     match counter {
         DROPS => quantity.is_drops(CAUSE),
         DEADLOCKS => *quantity == Quantity::Deadlocks,
+        VNICS => quantity.is_vnic_drops(),
         _ => false,
     }
 }
@@ -43,7 +55,7 @@ pub fn tells(quantity: &Quantity, counter: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::Deadlock;
+    use crate::results::{Deadlock, VnicResult};
 
     fn link(id: &str, bottleneck: bool, drops: u64) -> LinkResult {
         LinkResult {
@@ -58,6 +70,10 @@ mod tests {
     fn what_a_figure_tells_is_not_counted() {
         let variant = VariantResult {
             links: vec![link("a>b", true, 1), link("b>a", false, 2)],
+            vnics: vec![VnicResult {
+                drops: [("full".to_owned(), 3), ("socket".to_owned(), 1)].into(),
+                ..VnicResult::default()
+            }],
             deadlocks: vec![Deadlock {
                 repeat: 1,
                 priority: 0,
@@ -72,11 +88,18 @@ mod tests {
             let said: Vec<_> = names.iter().map(|n| Quantity::parse(n).unwrap()).collect();
             unsaid(&variant, &said.iter().collect::<Vec<_>>()).map(|(_, count)| count)
         };
-        assert_eq!(unsaid(&[]), [3, 1]);
-        assert_eq!(unsaid(&["links.all.sent", "links.all.drops.tail"]), [3, 1]);
-        assert_eq!(unsaid(&["links.all.drops"]), [0, 1]);
-        assert_eq!(unsaid(&["links.all.drops.headroom"]), [0, 1]);
-        assert_eq!(unsaid(&["links.bottleneck.drops"]), [2, 1]);
-        assert_eq!(unsaid(&["links.b-a.drops", "deadlocks"]), [1, 0]);
+        assert_eq!(unsaid(&[]), [3, 1, 4]);
+        assert_eq!(
+            unsaid(&["links.all.sent", "links.all.drops.tail"]),
+            [3, 1, 4]
+        );
+        assert_eq!(unsaid(&["links.all.drops"]), [0, 1, 4]);
+        assert_eq!(unsaid(&["links.all.drops.headroom"]), [0, 1, 4]);
+        assert_eq!(unsaid(&["links.bottleneck.drops"]), [2, 1, 4]);
+        assert_eq!(unsaid(&["links.b-a.drops", "deadlocks"]), [1, 0, 4]);
+        assert_eq!(
+            unsaid(&["vnics.all.sent", "vnics.all.drops.full"]),
+            [3, 1, 0]
+        );
     }
 }

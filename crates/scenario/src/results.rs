@@ -49,6 +49,9 @@ pub struct Conditions {
     pub cpu_idle_min: Option<f64>,
     /// The CPU, not the network, limited a variant.
     pub cpu_bound: bool,
+    /// The scenario accepts that (`[lab] accept_cpu_bound`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accepts_cpu_bound: bool,
     /// Factor applied to all link rates because the CPU was the limit; 1 = as written.
     pub rate_scale: f64,
     /// Segmentation offloads in tenants.
@@ -81,6 +84,9 @@ pub struct VariantResult {
     pub fct_us: BTreeMap<String, FctQuantiles>,
     /// Every direction of every switch-side link queue.
     pub links: Vec<LinkResult>,
+    /// Guests' adapters and the ports of their hosts' switches; of the lab only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vnics: Vec<VnicResult>,
     /// Counters of enforcement, summed over hosts.
     pub enforcement: BTreeMap<String, u64>,
     /// Smallest idle fraction during this variant; absent where time is simulated.
@@ -254,6 +260,25 @@ pub struct LinkResult {
     /// Of converged Ethernet: pauses and notifications.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cee: Option<LinkCee>,
+}
+
+/// A guest's adapter and its port of the host's switch: frames in measured time, where they pass
+/// from one to the other. What applications sent and received is in [`FlowResult::datagrams`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VnicResult {
+    /// The tenant.
+    pub tenant: String,
+    /// Sent by its adapter.
+    pub sent: u64,
+    /// Of these, come to the switch.
+    pub into_switch: u64,
+    /// Put by the switch where the adapter finds them.
+    pub out_of_switch: u64,
+    /// Taken by the adapter.
+    pub received: u64,
+    /// Dropped, by place: `vnic_transmit` and `vnic_receive` by the adapter, `socket` for a full
+    /// socket (datagrams, over the whole run), and what the port of the switch counts.
+    pub drops: BTreeMap<String, u64>,
 }
 
 /// Counters that converged Ethernet adds to a direction of a link.

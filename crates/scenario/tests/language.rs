@@ -422,7 +422,7 @@ fn what_makes_no_sense_is_refused() {
             "[network]\ntopology = 'star'\nhosts = 4\n[traffic.b]\nkind = 'bulk'\n",
             "pair in more than one way",
         ),
-        ("[network]\ntopology = 'star'\nhosts = 1\n", "between 2 and"),
+        ("[network]\ntopology = 'star'\nhosts = 0\n", "between 1 and"),
         (&format!("{BASE}from = 'x1'\n"), "no tenant is named \"x1\""),
         (
             &format!("{BASE}start = '3s'\nstop = '2s'\n"),

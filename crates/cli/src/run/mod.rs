@@ -280,7 +280,7 @@ pub fn untrusted(results: &Results) -> Vec<String> {
         let values = values(e);
         format!("{scenario}: {}: {} ({values})", e.name, e.expression)
     }));
-    if results.conditions.cpu_bound {
+    if results.conditions.cpu_bound && !results.conditions.accepts_cpu_bound {
         faults.push(format!(
             "{scenario}: the CPU was the bottleneck even at {} of the rates",
             results.conditions.rate_scale

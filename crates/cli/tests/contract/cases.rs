@@ -12,6 +12,10 @@ pub const CASES: &[&str] = &[
     "extends = 'base.toml'\n[network]\ntopology = 'dumbbell'\n",
     "[interval.part]\nstart = '3s'\nstop = '4s'\n",
     "[lab]\noffloads = true\n",
+    "[tenant.default]\nkind = '<guest|namespace>'\n[lab]\nswitch = '<bridge|sluicegate|ovs|ovs-dpdk>'\n\
+     accept_cpu_bound = true\n",
+    "[network]\ntopology = 'dumbbell'\nhost_switch.lossless = <true|false>\n[tenant.default]\nkind = 'guest'\n\
+     [lab]\nswitch = 'sluicegate'\n",
     "[sim]\nlink_delay = '2us'\ntransmit_delay = '2us'\nreceive_delay = '2us'\njitter = '0us'\njitter_mean = '0us'\n\
      burst = '1us'\nstart_spread = '1us'\nwake = ['1us', '2us']\nsockets = '<small-queues|turns|unlimited>'\n",
     // Topologies.

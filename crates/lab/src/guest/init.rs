@@ -16,6 +16,7 @@ use rustix::{
 };
 
 use super::{
+    Port,
     job::{self, Order, put},
     stamp::Stamp,
 };
@@ -34,6 +35,13 @@ const SYSCTLS: [(&str, &str); 4] = [
     ("net/ipv4/tcp_wmem", "4096 16384 4194304"),
     ("net/ipv4/tcp_mem", "16384 24576 32768"),
     ("net/core/somaxconn", "4096"),
+];
+
+/// Modules of the interface of a guest behind vhost-user, in the order of loading.
+const VIRTIO: [&str; 3] = [
+    "net/core/failover",
+    "drivers/net/net_failover",
+    "drivers/net/virtio_net",
 ];
 
 /// Pause between looks for the start.
@@ -89,19 +97,49 @@ fn provide_congestion_control(name: &str) -> anyhow::Result<()> {
     if available.split_whitespace().any(|known| known == name) {
         return Ok(());
     }
+    load(&format!("net/ipv4/tcp_{name}.ko"), name)
+}
+
+/// Loads a module of the guest's kernel, which has `what`.
+fn load(file: &str, what: &str) -> anyhow::Result<()> {
     let release = rustix::system::uname()
         .release()
         .to_string_lossy()
         .into_owned();
-    let path = format!("{MODULES}/{release}/kernel/net/ipv4/tcp_{name}.ko");
-    let module = File::open(&path)
-        .with_context(|| format!("no congestion control {name:?} in guests: {path}"))?;
+    let path = format!("{MODULES}/{release}/kernel/{file}");
+    let module = File::open(&path).with_context(|| format!("guests have no {what:?}: {path}"))?;
     finit_module(&module, c"", 0).with_context(|| format!("cannot load {path}"))
+}
+
+/// Interfaces will say their address when they come up: nobody asks for it in the lab, and a switch
+/// that learns would flood what is sent to a tenant that has sent nothing.
+fn announce() -> anyhow::Result<()> {
+    for name in [
+        "ipv4/conf/default/arp_notify",
+        "ipv6/conf/default/ndisc_notify",
+    ] {
+        let path = format!("/proc/sys/net/{name}");
+        if Path::new(&path).exists() {
+            fs::write(&path, "1").with_context(|| format!("cannot set {path}"))?;
+        }
+    }
+    Ok(())
 }
 
 fn bring_up(order: &Order) -> anyhow::Result<()> {
     let attachment = &order.attachment;
-    let first = format!("link set vec0 name eth0 mtu {}\n", order.plan.mtu_bytes);
+    let mtu = order.plan.mtu_bytes;
+    let first = match attachment.port {
+        Port::Tap(_) => format!("link set vec0 name eth0 mtu {mtu}\n"),
+        Port::VhostUser(_) => {
+            announce()?;
+            for name in VIRTIO {
+                load(&format!("{name}.ko"), name)?;
+            }
+            // Not every switch says its address.
+            format!("link set eth0 address {} mtu {mtu}\n", attachment.mac)
+        }
+    };
     ip(&(first + &attachment.commands)).context("cannot set up the guest's network")?;
     if !attachment.offloads {
         offloads::disable_segmentation("eth0")?;

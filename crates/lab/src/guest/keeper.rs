@@ -21,7 +21,7 @@ use rustix::{
 };
 
 use super::{
-    Attachment, INIT, KERNEL,
+    Attachment, INIT, KERNEL, Port,
     job::{self, Job, Order},
     stamp::{Stamp, offset_ns},
 };
@@ -57,7 +57,9 @@ pub fn run(netns: Option<OsString>, attachment: Option<OsString>) -> anyhow::Res
         File::open(&netns).with_context(|| format!("cannot open {}", netns.display()))?;
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
         .with_context(|| format!("cannot enter {}", netns.display()))?;
-    require_tap(&attachment.tap)?;
+    if let Port::Tap(tap) = &attachment.port {
+        require_tap(tap)?;
+    }
     let job = Job::create()?;
     job.put(
         job::ORDER,
@@ -89,7 +91,11 @@ fn boot(job: &Job, attachment: &Attachment) -> anyhow::Result<Child> {
             executable.display()
         );
     }
-    let Attachment { tap, mac, .. } = attachment;
+    let mac = &attachment.mac;
+    let adapter = match &attachment.port {
+        Port::Tap(tap) => format!("vec0:transport=tap,ifname={tap},depth=128,gro=1,mac={mac}"),
+        Port::VhostUser(socket) => format!("virtio_uml.device={}:1", socket.display()),
+    };
     let mut command = Command::new(KERNEL);
     command
         .arg(format!("mem={MEMORY}"))
@@ -110,9 +116,7 @@ fn boot(job: &Job, attachment: &Attachment) -> anyhow::Result<Child> {
             "initcall_blacklist=raid6_select_algo",
         ])
         .args([format!("uml_dir={directory}"), "umid=guest".into()])
-        .arg(format!(
-            "vec0:transport=tap,ifname={tap},depth=128,gro=1,mac={mac}"
-        ))
+        .arg(adapter)
         .arg(format!("init={}", executable.display()))
         .args(["--", INIT])
         .arg(job.path())

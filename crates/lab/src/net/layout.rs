@@ -4,10 +4,12 @@
 use std::{collections::BTreeMap, fmt::Write, net::IpAddr};
 
 use anyhow::{Result, bail};
-use sluicegate_scenario::experiment::{HostId, Link, Node, PortId, SwitchId, TenantKind, Variant};
+use sluicegate_scenario::experiment::{
+    HostId, LabSwitch, Link, Node, PortId, SwitchId, TenantKind, Variant,
+};
 
 use super::{
-    names::{self, HOST_BRIDGE, Names, TENANT_INTERFACE},
+    names::{self, HOST_BRIDGE, Names, TENANT_INTERFACE, UPLINK_TAP},
     paths,
     steering::Station,
 };
@@ -69,8 +71,10 @@ pub struct Layout {
     pub inside: BTreeMap<String, Batch>,
     /// Transmit queues of switches.
     pub ports: Vec<SwitchPort>,
-    /// Host sides of tenants' interfaces, one per tenant.
+    /// Host sides of tenants' interfaces, where they have one.
     pub vnics: Vec<Vnic>,
+    /// Those of guests.
+    pub guests: Vec<Vnic>,
     /// Uplinks with a queue of their own: (namespace of the host, interface).
     pub uplinks: Vec<(String, String)>,
 }
@@ -102,7 +106,12 @@ impl Layout {
         }
         for id in HostId::first(variant.hosts.len()) {
             self.add_namespace(names.host(id), Station::Host(id));
-            self.add_bridge(&names.host(id), HOST_BRIDGE, variant);
+            match variant.lab.switch {
+                LabSwitch::Bridge | LabSwitch::Sluicegate => {
+                    self.add_bridge(&names.host(id), HOST_BRIDGE, variant);
+                }
+                LabSwitch::Ovs | LabSwitch::OvsDpdk => {}
+            }
         }
     }
 
@@ -154,11 +163,19 @@ impl Layout {
     fn add_end(&mut self, variant: &Variant, names: &Names, port: PortId) -> Result<()> {
         let (node, interface) = (variant.ends(port).0, names::port(port));
         let netns = namespace(names, node);
-        let bridge = match node {
-            Node::Host(_) => HOST_BRIDGE.to_owned(),
-            Node::Switch(id) => names::switch_bridge(id),
-        };
-        self.enslave(&netns, &interface, &bridge);
+        match (node, variant.lab.switch) {
+            (Node::Switch(id), _) => self.enslave(&netns, &interface, &names::switch_bridge(id)),
+            (Node::Host(_), LabSwitch::Bridge) => self.enslave(&netns, &interface, HOST_BRIDGE),
+            (Node::Host(_), LabSwitch::Sluicegate) => {
+                self.add_tap(&netns, UPLINK_TAP, variant);
+                self.enslave(&netns, UPLINK_TAP, HOST_BRIDGE);
+                self.enslave(&netns, &interface, HOST_BRIDGE);
+            }
+            (Node::Host(_), LabSwitch::Ovs | LabSwitch::OvsDpdk) => {
+                let ip = &mut self.batch(&netns).ip;
+                line(ip, format_args!("link set {interface} up"));
+            }
+        }
         let of_link = &variant.links[port.link()];
         match node {
             Node::Switch(_) => {
@@ -188,6 +205,12 @@ impl Layout {
         );
     }
 
+    fn add_tap(&mut self, netns: &str, tap: &str, variant: &Variant) {
+        let ip = &mut self.batch(netns).ip;
+        line(ip, format_args!("tuntap add dev {tap} mode tap"));
+        line(ip, format_args!("link set {tap} mtu {}", variant.mtu_bytes));
+    }
+
     /// Ports learn nothing and flood nothing: all forwarding is in the static tables.
     fn enslave(&mut self, netns: &str, interface: &str, bridge: &str) {
         let ip = &mut self.batch(netns).ip;
@@ -205,11 +228,25 @@ impl Layout {
         let mtu = variant.mtu_bytes;
         let host = names.host(tenant.host);
         let vnic = names::vnic(id);
+        let place = Vnic {
+            tenant: id,
+            netns: host.clone(),
+            interface: vnic.clone(),
+        };
         match tenant.kind {
             TenantKind::Guest => {
-                let ip = &mut self.batch(&host).ip;
-                line(ip, format_args!("tuntap add dev {vnic} mode tap"));
-                line(ip, format_args!("link set {vnic} mtu {mtu}"));
+                self.guests.push(place.clone());
+                match variant.lab.switch {
+                    LabSwitch::Bridge => self.add_tap(&host, &vnic, variant),
+                    LabSwitch::Ovs => {
+                        self.add_tap(&host, &vnic, variant);
+                        let ip = &mut self.batch(&host).ip;
+                        line(ip, format_args!("link set {vnic} up"));
+                        return Ok(());
+                    }
+                    // Its socket is the switch's.
+                    LabSwitch::Sluicegate | LabSwitch::OvsDpdk => return Ok(()),
+                }
             }
             TenantKind::Namespace => {
                 let own = names.tenant(id);
@@ -231,18 +268,23 @@ impl Layout {
             }
         }
         self.enslave(&host, &vnic, HOST_BRIDGE);
-        self.vnics.push(Vnic {
-            tenant: id,
-            netns: host,
-            interface: vnic,
-        });
+        self.vnics.push(place);
         Ok(())
     }
 
     fn add_forwarding(&mut self, variant: &Variant, names: &Names) -> Result<()> {
         for (node, table) in paths::forwarding(variant)? {
+            if !has_bridge(variant, node) {
+                continue;
+            }
             let bridge = &mut self.batch(&namespace(names, node)).bridge;
             for (tenant, port) in table {
+                let is_behind_uplink = variant.lab.switch == LabSwitch::Sluicegate
+                    && node == Node::Host(variant.tenants[tenant].host);
+                let port = match is_behind_uplink {
+                    true => UPLINK_TAP.to_owned(),
+                    false => port,
+                };
                 let mac = names::tenant_mac(tenant);
                 line(
                     bridge,
@@ -251,6 +293,16 @@ impl Layout {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether a node has a bridge with frames to forward: beside `sluicegate switch` it has those of
+/// its uplink.
+fn has_bridge(variant: &Variant, node: Node) -> bool {
+    match (node, variant.lab.switch) {
+        (Node::Switch(_), _) | (_, LabSwitch::Bridge) => true,
+        (Node::Host(host), LabSwitch::Sluicegate) => uplink(variant, host).is_some(),
+        (Node::Host(_), LabSwitch::Ovs | LabSwitch::OvsDpdk) => false,
     }
 }
 
@@ -400,6 +452,28 @@ mod tests {
             // On one of the two switches; the other has the host's own link.
             assert_eq!(over_trunk.count(), 1, "{fdb}");
         }
+    }
+
+    #[test]
+    fn behind_the_userspace_switch_a_host_has_a_tap_for_its_uplink_alone() {
+        let mut variant = variant("topology = 'star'\nhosts = 2\ntenants_per_host = 2\n");
+        for tenant in &mut variant.tenants {
+            tenant.kind = TenantKind::Guest;
+        }
+        variant.lab.switch = LabSwitch::Sluicegate;
+        let (layout, names) = layout(&variant);
+        assert!(layout.vnics.is_empty());
+        assert_eq!(layout.guests.len(), 4);
+        let host = &layout.inside[&names.host(HostId(0))];
+        assert_eq!(host.ip.matches("tuntap add").count(), 1);
+        let own = names::tenant_mac(1);
+        let fdb = &host.bridge;
+        assert!(fdb.contains(&format!("{own} dev {UPLINK_TAP} ")), "{fdb}");
+        let other = names::tenant_mac(2);
+        assert!(
+            !fdb.contains(&format!("{other} dev {UPLINK_TAP} ")),
+            "{fdb}"
+        );
     }
 
     #[test]

@@ -14,10 +14,11 @@
 //! Layer 2 all the way: forwarding tables and neighbours are static, nothing floods, learns or
 //! resolves.
 
+pub(crate) mod counters;
 pub mod layout;
 pub mod names;
 pub(crate) mod offloads;
-mod paths;
+pub(crate) mod paths;
 mod steering;
 
 use std::{

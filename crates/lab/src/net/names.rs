@@ -69,11 +69,20 @@ pub fn switch_bridge(switch: SwitchId) -> String {
 /// A host's bridge.
 pub const HOST_BRIDGE: &str = "br";
 
+/// The interface between a host's bridge and `sluicegate switch`.
+pub const UPLINK_TAP: &str = "uplink";
+
 /// A tenant's own interface.
 pub const TENANT_INTERFACE: &str = "eth0";
 
 /// MAC address of a tenant's interface: locally administered, the id in the last two bytes.
+pub fn mac(tenant: usize) -> [u8; 6] {
+    let [high, low] = (tenant as u16).to_be_bytes();
+    [0x02, 0x73, 0x67, 0x00, high, low]
+}
+
+/// The same as iproute2 writes it.
 pub fn tenant_mac(tenant: usize) -> String {
-    let id = tenant as u16;
-    format!("02:73:67:00:{:02x}:{:02x}", id >> 8, id & 0xff)
+    let bytes = mac(tenant).map(|byte| format!("{byte:02x}"));
+    bytes.join(":")
 }

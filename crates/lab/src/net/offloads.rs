@@ -39,13 +39,27 @@ pub fn disable_segmentation(interface: &str) -> Result<()> {
         (ETHTOOL_SGSO, "GSO"),
         (ETHTOOL_SGRO, "GRO"),
     ] {
-        set(&socket, interface, command, 0)
-            .with_context(|| format!("interface {interface}: turning {what} off"))?;
+        let off = match call(&socket, interface, command, 0) {
+            // What the interface has not is off already, if that is what it says.
+            Err(error) if is_unsupported(&error) => call(&socket, interface, command - 1, 0)
+                .and_then(|value| match value {
+                    0 => Ok(0),
+                    _ => Err(error),
+                }),
+            other => other,
+        };
+        off.with_context(|| format!("interface {interface}: turning {what} off"))?;
     }
     Ok(())
 }
 
-fn set(socket: &OwnedFd, interface: &str, command: u32, data: u32) -> Result<()> {
+fn is_unsupported(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.and_then(io::Error::raw_os_error) == Some(libc::EOPNOTSUPP)
+}
+
+/// Sets a value, or gets it by the command before; the value after the call.
+fn call(socket: &OwnedFd, interface: &str, command: u32, data: u32) -> Result<u32> {
     let name = interface.as_bytes();
     ensure!(
         name.len() < libc::IFNAMSIZ,
@@ -64,5 +78,5 @@ fn set(socket: &OwnedFd, interface: &str, command: u32, data: u32) -> Result<()>
     if done < 0 {
         return Err(io::Error::last_os_error().into());
     }
-    Ok(())
+    Ok(value.data)
 }

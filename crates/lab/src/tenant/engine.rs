@@ -63,6 +63,7 @@ impl Engine {
         }
         self.io.note_troubles();
         report.errors = std::mem::take(&mut self.io.errors).into_lines();
+        report.overruns = self.io.overruns();
         report.wakes_us = std::mem::take(&mut self.io.wakes_us);
         // Sockets stay open until the process ends: a peer whose clock is a little late must not
         // see them close.

@@ -25,7 +25,7 @@ mod sockets;
 
 pub(crate) use clock::timespec;
 pub use clock::unix_ns;
+pub(crate) use process::{Input, enter, say, spawn_program};
 pub use process::{TenantProcess, maybe_run_tenant, spawn};
-pub(crate) use process::{say, spawn_program};
 pub use run::Prepared;
 pub use sluicegate_scenario::workload::{Flow, Plan, Report, flows, plan, plans};

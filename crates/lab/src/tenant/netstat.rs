@@ -1,19 +1,35 @@
-//! Counters of a namespace's TCP (`/proc/net/snmp`, `/proc/net/netstat`).
+//! Counters of a namespace's TCP (`/proc/net/snmp`, `/proc/net/netstat`) and of its interface.
 
 use std::{collections::BTreeMap, fs};
 
-/// Reads all `Tcp`, `TcpExt` and `IpExt` counters of the calling thread's namespace. Names are
-/// unique across the three. A file that is missing counts as empty.
+use crate::net::{counters, names::TENANT_INTERFACE};
+
+/// Packets of the tenant's interface: sent, not sent, received, not received.
+pub const INTERFACE: [&str; 4] = [
+    "InterfaceSent",
+    "InterfaceSendDropped",
+    "InterfaceReceived",
+    "InterfaceReceiveDropped",
+];
+
+/// Reads all `Tcp`, `TcpExt` and `IpExt` counters of the calling thread's namespace, and those of
+/// [`INTERFACE`]. Names are unique. A file that is missing counts as empty.
 pub fn read() -> BTreeMap<String, u64> {
     let files = [
         "/proc/thread-self/net/snmp",
         "/proc/thread-self/net/netstat",
     ];
-    files
+    let texts = files
         .iter()
-        .filter_map(|path| fs::read_to_string(path).ok())
-        .flat_map(|text| parse(&text))
-        .collect()
+        .filter_map(|path| fs::read_to_string(path).ok());
+    let own = counters::read().ok();
+    let own = own.and_then(|mut all| all.remove(TENANT_INTERFACE));
+    let interface = own.map(|own| {
+        let values = [own.sent, own.send_drops, own.received, own.receive_drops];
+        INTERFACE.map(str::to_owned).into_iter().zip(values)
+    });
+    let tcp = texts.flat_map(|text| parse(&text));
+    tcp.chain(interface.into_iter().flatten()).collect()
 }
 
 /// Lines come in pairs: `TcpExt: name …` and `TcpExt: value …`.

@@ -56,6 +56,8 @@ pub fn maybe_run_tenant() {
         serve(arguments.next().map(PathBuf::from)).map(|_| ())
     } else if first == FOREIGN {
         become_program(arguments.next().map(PathBuf::from), arguments).map(|_| ())
+    } else if first == crate::host_switch::SWITCH {
+        crate::host_switch::serve(arguments).map(|_| ())
     } else {
         match crate::guest::maybe_run(&first, arguments) {
             Some(result) => result,
@@ -113,7 +115,7 @@ impl TenantProcess {
     }
 
     /// Runs this executable with hidden arguments.
-    fn run(name: &str, arguments: &[OsString]) -> anyhow::Result<Self> {
+    pub(crate) fn run(name: &str, arguments: &[OsString]) -> anyhow::Result<Self> {
         let executable = std::env::current_exe().context("cannot find the own executable")?;
         let mut child = Command::new(&executable)
             .args(arguments)
@@ -269,7 +271,7 @@ impl Drop for TenantProcess {
 }
 
 /// Puts the calling process, of one thread, into the network namespace of this path.
-fn enter(netns: Option<PathBuf>) -> anyhow::Result<()> {
+pub(crate) fn enter(netns: Option<PathBuf>) -> anyhow::Result<()> {
     let path = netns.context("the path of a network namespace is missing")?;
     let netns = File::open(&path)
         .with_context(|| format!("cannot open network namespace {}", path.display()))?;

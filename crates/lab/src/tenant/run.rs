@@ -201,6 +201,7 @@ fn merge(report: &mut Report, part: Report) {
         ranks,
         datagrams_sent,
         datagrams_received,
+        overruns,
         netstat: _,
         cpu_us: _,
         clock_offset_ns: _,
@@ -214,4 +215,5 @@ fn merge(report: &mut Report, part: Report) {
     report.ranks.extend(ranks);
     report.datagrams_sent.extend(datagrams_sent);
     report.datagrams_received.extend(datagrams_received);
+    report.overruns.extend(overruns);
 }

@@ -436,8 +436,7 @@ impl Sockets {
 
     /// At the end of the run, notes the errors that no call has reported. A connection that was
     /// never established was refused until the end, or has waited for longer than a lost SYN
-    /// explains. Datagrams that a full receive buffer dropped do not count as losses of the
-    /// network.
+    /// explains.
     pub(super) fn note_troubles(&mut self) {
         let now = self.now_ns();
         for socket in self.sockets.iter().flatten() {
@@ -446,18 +445,20 @@ impl Sockets {
                 (State::Connecting(peer), None) => {
                     self.errors.unanswered(peer, socket.opened_ns, now);
                 }
-                (State::Receiving, _) => {
-                    let fd = socket.fd.as_fd();
-                    let (overrun, port) = (socket::overrun(fd), socket::local_port(fd));
-                    if overrun > 0 {
-                        self.errors.note(format!(
-                            "{overrun} datagrams found the buffer of port {port} full"
-                        ));
-                    }
-                }
                 _ => {}
             }
         }
+    }
+
+    /// Ports that were full, and for how many datagrams.
+    pub(super) fn overruns(&self) -> Vec<(u16, u64)> {
+        let sockets = self.sockets.iter().flatten();
+        let receivers = sockets.filter(|socket| matches!(socket.state, State::Receiving));
+        let overruns = receivers.map(|socket| {
+            let fd = socket.fd.as_fd();
+            (socket::local_port(fd), u64::from(socket::overrun(fd)))
+        });
+        overruns.filter(|(_, count)| *count > 0).collect()
     }
 }
 

@@ -48,7 +48,10 @@ impl Judge<'_> {
     /// Sides whose figures say nothing about the network.
     fn cpu_bound(&self, scenario: &Scenario) -> Vec<String> {
         let sides = self.letters.iter().zip(&scenario.origins);
-        let bound = sides.filter(|(_, o)| o.as_ref().is_some_and(|o| o.conditions.cpu_bound));
+        let bound = sides.filter(|(_, o)| {
+            o.as_ref()
+                .is_some_and(|o| o.conditions.cpu_bound && !o.conditions.accepts_cpu_bound)
+        });
         bound
             .map(|(letter, _)| format!("the CPU was the bottleneck in {letter}"))
             .collect()

@@ -21,7 +21,7 @@ use sluicegate_config::{
 use sluicegate_fabric::{Graph, Routes};
 
 use crate::{
-    experiment::{Interval, LabOptions, SimOptions, Sockets, Variant},
+    experiment::{Interval, LabOptions, LabSwitch, SimOptions, Sockets, Variant},
     places::Places,
 };
 
@@ -160,9 +160,14 @@ fn read_lab(table: &Table<'_>) -> LabOptions {
     let Some(lab) = table.table("lab") else {
         return LabOptions::default();
     };
-    let offloads = lab.boolean("offloads").unwrap_or(false);
+    let is_true = |key| lab.boolean(key).unwrap_or(false);
+    let options = LabOptions {
+        offloads: is_true("offloads"),
+        switch: lab.choice("switch", &LabSwitch::NAMED).unwrap_or_default(),
+        accept_cpu_bound: is_true("accept_cpu_bound"),
+    };
     lab.close();
-    LabOptions { offloads }
+    options
 }
 
 const SOCKETS: [(&str, Sockets); 3] = [

@@ -327,7 +327,7 @@ fn expand(table: &Table<'_>, network: &mut Network, defaults: &LinkDefaults) {
     let count = |key, low| table.integer(key, low..=HOSTS_MAX / 2).map(|n| n as usize);
     let mut builder = Builder { network, defaults };
     match topology {
-        Topology::Star => builder.star(count("hosts", 2).unwrap_or(2)),
+        Topology::Star => builder.star(count("hosts", 1).unwrap_or(2)),
         Topology::Crossbar => builder.crossbar(table),
         Topology::Dumbbell => builder.dumbbell(count("pairs", 1).unwrap_or(2)),
         Topology::ParkingLot => builder.parking_lot(count("senders", 2).unwrap_or(4)),

@@ -84,6 +84,7 @@ pub fn result(seen: Seen<'_>) -> VariantResult {
             .map(|(class, completions)| (class.clone(), completions.quantiles()))
             .collect(),
         links,
+        vnics: Vec::new(),
         enforcement,
         cpu_idle_min,
         derived,

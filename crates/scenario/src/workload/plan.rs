@@ -504,6 +504,9 @@ pub struct Report {
     /// Counters of receivers of datagrams.
     #[serde(default)]
     pub datagrams_received: Vec<DatagramsReceived>,
+    /// Ports whose socket was full over the run, and for how many datagrams.
+    #[serde(default)]
+    pub overruns: Vec<(u16, u64)>,
     /// Change of the kernel's `Tcp:` and `TcpExt:` counters over the measured window; zeros left
     /// out.
     pub netstat: BTreeMap<String, u64>,

@@ -1,0 +1,313 @@
+//! Switches of hosts that are processes (`[lab] switch`), and what passes guests' ports.
+//!
+//! ```text
+//!   lab ── pipes ──► keeper of a host's switch (this executable, in the host's namespace)
+//!                      sluicegate: the switch itself
+//!                      ovs, ovs-dpdk: its children, which die with it
+//! ```
+//! A switch is up before guests boot: they connect to its sockets. It ends when the lab closes its
+//! stdin, or dies.
+
+mod announce;
+mod mask;
+mod ovs;
+mod sluicegate;
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    ffi::OsString,
+    fs,
+    os::fd::{AsFd, AsRawFd},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use sluicegate_agent::netns::NetNs;
+use sluicegate_scenario::{
+    experiment::{HostId, LabSwitch, Node, TenantKind, Variant},
+    results::VnicResult,
+};
+
+use crate::{
+    journal::{DIRECTORY, Entry, Journal},
+    net::{Network, counters, names, paths},
+    tenant::{self, Report, TenantProcess, netstat},
+};
+
+/// Hidden argument of a keeper; the path of the namespace and an [`Order`] as JSON follow.
+pub(crate) const SWITCH: &str = "lab-switch";
+
+/// How long a switch may take to be up.
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Port of a host's uplink.
+const UPLINK: &str = "uplink";
+
+/// What a keeper does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Order {
+    /// Is a switch with this file.
+    Sluicegate(PathBuf),
+    /// Runs Open vSwitch.
+    Ovs(ovs::Order),
+}
+
+/// What passed the port of a guest since the switch is up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PortCounts {
+    tenant: usize,
+    /// Frames from the guest.
+    into_switch: u64,
+    /// Frames put where the guest finds them.
+    out_of_switch: u64,
+    /// By cause.
+    drops: BTreeMap<String, u64>,
+}
+
+/// The switches of a run's hosts. Dropping it ends those that are processes.
+#[derive(Debug)]
+pub(crate) struct HostSwitches {
+    kind: LabSwitch,
+    directory: PathBuf,
+    guests: Vec<Guest>,
+    _keepers: Vec<TenantProcess>,
+}
+
+/// A guest and where its port is.
+#[derive(Clone, Debug)]
+struct Guest {
+    tenant: usize,
+    host: HostId,
+    netns: String,
+    /// Name of its port, and of its TAP where it has one.
+    port: String,
+    mac: String,
+}
+
+impl HostSwitches {
+    /// Starts the switches of all hosts that have tenants.
+    ///
+    /// # Errors
+    /// A switch does not come up; the message is its own.
+    pub(crate) fn start(
+        variant: &Variant,
+        network: &Network,
+        journal: &mut Journal,
+    ) -> Result<Self> {
+        let kind = variant.lab.switch;
+        let directory = Path::new(DIRECTORY).join(format!("{}.switches", network.names.run()));
+        let guests = network.layout.guests.iter().map(|vnic| Guest {
+            tenant: vnic.tenant,
+            host: variant.tenants[vnic.tenant].host,
+            netns: vnic.netns.clone(),
+            port: vnic.interface.clone(),
+            mac: names::tenant_mac(vnic.tenant),
+        });
+        let mut switches = Self {
+            kind,
+            directory,
+            guests: guests.collect(),
+            _keepers: Vec::new(),
+        };
+        if kind == LabSwitch::Bridge {
+            return Ok(switches);
+        }
+        let path = switches.directory.clone();
+        journal.add(&Entry::Directory { path })?;
+        for host in HostId::first(variant.hosts.len()) {
+            if switches.guests.iter().any(|guest| guest.host == host) {
+                let keeper = switches.start_one(variant, network, host, journal)?;
+                switches._keepers.push(keeper);
+            }
+        }
+        Ok(switches)
+    }
+
+    fn start_one(
+        &self,
+        variant: &Variant,
+        network: &Network,
+        host: HostId,
+        journal: &mut Journal,
+    ) -> Result<TenantProcess> {
+        let directory = self.of_host(host);
+        fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        let guests = self.guests.iter().filter(|guest| guest.host == host);
+        let guests: Vec<&Guest> = guests.collect();
+        let order = match self.kind {
+            LabSwitch::Sluicegate => {
+                let has_uplink = variant.graph().adapter(host).is_some();
+                let file = directory.join("switch.toml");
+                let text = sluicegate::configuration(variant, &directory, &guests, has_uplink);
+                fs::write(&file, text)?;
+                Order::Sluicegate(file)
+            }
+            _ => Order::Ovs(ovs::order(variant, &directory, &guests, host)?),
+        };
+        let netns = NetNs::named(&network.names.host(host))?;
+        let netns = format!(
+            "/proc/{}/fd/{}",
+            std::process::id(),
+            netns.as_fd().as_raw_fd()
+        );
+        let order = serde_json::to_string(&order)?;
+        let name = format!("switch of {}", variant.host_name(host));
+        let mut keeper = TenantProcess::run(&name, &[SWITCH.into(), netns.into(), order.into()])?;
+        journal.add_child(keeper.pid() as i32)?;
+        keeper.wait_ready(READY_TIMEOUT)?;
+        if self.kind == LabSwitch::Sluicegate && variant.graph().adapter(host).is_some() {
+            let tenants = variant.tenants.iter().enumerate();
+            let remote = tenants.filter(|(_, tenant)| tenant.host != host);
+            let macs: Vec<_> = remote.map(|(id, _)| names::mac(id)).collect();
+            Network::within(&network.names.host(host), || {
+                announce::send(names::UPLINK_TAP, &macs)
+            })
+            .with_context(|| name.clone())?;
+        }
+        Ok(keeper)
+    }
+
+    /// What a host's switch has in files.
+    fn of_host(&self, host: HostId) -> PathBuf {
+        self.directory.join(host.0.to_string())
+    }
+
+    /// Where a tenant's adapter connects to, if its switch has a socket for it.
+    pub(crate) fn socket(&self, tenant: usize) -> Option<PathBuf> {
+        let has_sockets = matches!(self.kind, LabSwitch::Sluicegate | LabSwitch::OvsDpdk);
+        let mut guests = self.guests.iter().filter(|_| has_sockets);
+        let guest = guests.find(|guest| guest.tenant == tenant)?;
+        let directory = self.of_host(guest.host);
+        Some(match self.kind {
+            LabSwitch::OvsDpdk => ovs::socket(&directory, &guest.port),
+            _ => directory.join(&guest.port),
+        })
+    }
+
+    /// The counters of all guests' ports, in the order of tenants.
+    ///
+    /// # Errors
+    /// A switch does not answer.
+    pub(crate) fn counts(&self) -> Result<Vec<PortCounts>> {
+        let mut hosts: BTreeMap<HostId, Vec<&Guest>> = BTreeMap::new();
+        for guest in &self.guests {
+            hosts.entry(guest.host).or_default().push(guest);
+        }
+        let mut all = Vec::new();
+        for (host, guests) in hosts {
+            all.extend(match self.kind {
+                LabSwitch::Bridge | LabSwitch::Ovs => of_taps(&guests)?,
+                LabSwitch::Sluicegate => sluicegate::counts(&self.of_host(host), &guests)?,
+                LabSwitch::OvsDpdk => ovs::counts(&self.of_host(host), &guests)?,
+            });
+        }
+        all.sort_by_key(|counts| counts.tenant);
+        Ok(all)
+    }
+}
+
+/// The kernel's counters of TAPs: what the guest has not read waits in their queue, and is dropped
+/// (`queue`) where that is full.
+fn of_taps(guests: &[&Guest]) -> Result<Vec<PortCounts>> {
+    let Some(first) = guests.first() else {
+        return Ok(Vec::new());
+    };
+    let interfaces = Network::within(&first.netns, counters::read)?;
+    let counts = guests.iter().map(|guest| {
+        let tap = interfaces.get(&guest.port);
+        let tap = tap.with_context(|| format!("{}/{}: is gone", guest.netns, guest.port))?;
+        Ok(PortCounts {
+            tenant: guest.tenant,
+            into_switch: tap.received,
+            out_of_switch: tap.sent,
+            drops: BTreeMap::from([
+                ("refused".to_owned(), tap.receive_drops),
+                ("queue".to_owned(), tap.send_drops),
+            ]),
+        })
+    });
+    counts.collect()
+}
+
+/// The vNICs of guests in measured time, before and after which their ports had these counters.
+pub(crate) fn results(
+    variant: &Variant,
+    reports: &[Report],
+    [before, after]: &[Vec<PortCounts>; 2],
+) -> Vec<VnicResult> {
+    let ports = before.iter().zip(after);
+    let vnics = ports.map(|(before, after)| {
+        let report = &reports[after.tenant];
+        let [sent, not_sent, received, not_received] =
+            netstat::INTERFACE.map(|name| report.netstat.get(name).copied().unwrap_or(0));
+        let mut drops: BTreeMap<String, u64> = after
+            .drops
+            .iter()
+            .map(|(cause, count)| {
+                let earlier = before.drops.get(cause).copied().unwrap_or(0);
+                (cause.clone(), count.saturating_sub(earlier))
+            })
+            .collect();
+        drops.insert("vnic_transmit".to_owned(), not_sent);
+        drops.insert("vnic_receive".to_owned(), not_received);
+        let overruns = report.overruns.iter().map(|(_, count)| count);
+        drops.insert("socket".to_owned(), overruns.sum());
+        drops.retain(|_, count| *count > 0);
+        VnicResult {
+            tenant: variant.tenants[after.tenant].name.clone(),
+            sent,
+            into_switch: after.into_switch.saturating_sub(before.into_switch),
+            out_of_switch: after.out_of_switch.saturating_sub(before.out_of_switch),
+            received,
+            drops,
+        }
+    });
+    vnics.collect()
+}
+
+/// What this machine lacks for the switch of a variant, if anything.
+///
+/// # Errors
+/// Names it, and how to get it.
+pub(crate) fn check(variant: &Variant) -> Result<()> {
+    let kind = variant.lab.switch;
+    let has_guests = (variant.tenants.iter()).any(|tenant| tenant.kind == TenantKind::Guest);
+    match kind {
+        _ if !has_guests => Ok(()),
+        LabSwitch::Bridge | LabSwitch::Sluicegate => Ok(()),
+        LabSwitch::Ovs | LabSwitch::OvsDpdk => ovs::check(kind),
+    }
+}
+
+/// Is the keeper of a switch; ends when the lab closes its stdin.
+pub(crate) fn serve(mut arguments: impl Iterator<Item = OsString>) -> Result<Infallible> {
+    tenant::enter(arguments.next().map(PathBuf::from))?;
+    let order = arguments.next().context("an order is missing")?;
+    let order = serde_json::from_slice(order.as_encoded_bytes()).context("order")?;
+    match order {
+        Order::Sluicegate(file) => sluicegate::serve(&file),
+        Order::Ovs(order) => ovs::serve(&order),
+    }
+}
+
+/// The port by which each tenant is reached from a host: its own, or [`UPLINK`].
+fn ways(variant: &Variant, host: HostId) -> Result<Vec<(String, String)>> {
+    let tables = paths::forwarding(variant)?;
+    let own = Node::Host(host);
+    let Some((_, table)) = tables.into_iter().find(|(node, _)| *node == own) else {
+        bail!("no host of this number");
+    };
+    let each = table.into_iter().map(|(tenant, port)| {
+        let port = match variant.tenants[tenant].host == host {
+            true => port,
+            false => UPLINK.to_owned(),
+        };
+        (names::tenant_mac(tenant), port)
+    });
+    Ok(each.collect())
+}
