@@ -74,7 +74,7 @@ fn of_host_switch(variant: &Variant) -> Vec<Problem> {
     let table = "network.host_switch";
     if variant.host_switch.is_some() {
         if kind != LabSwitch::Sluicegate {
-            let why = "the lab's switch of a host is the kernel's bridge, or another that drops";
+            let why = "the lab's switch of a host is the kernel's bridge";
             let advice =
                 "set [lab] switch = \"sluicegate\", with guests, or simulate it (--world sim)";
             found.push(problem(table, why, advice));
@@ -85,11 +85,6 @@ fn of_host_switch(variant: &Variant) -> Vec<Problem> {
                 found.push(problem(&key, why, ADVICE));
             }
         }
-    }
-    if kind == LabSwitch::Ovs {
-        let why = "its packet sockets do not say that guests have left their checksums to do";
-        let advice = "use \"ovs-dpdk\" or another, or simulate it (--world sim)";
-        found.push(problem("lab.switch", why, advice));
     }
     if kind != LabSwitch::Bridge {
         let is_namespace = |tenant: &Tenant| tenant.kind == TenantKind::Namespace;
@@ -330,25 +325,20 @@ mod tests {
     fn a_switch_of_hosts_is_refused_where_it_cannot_do_what_is_asked() {
         let pair = "topology = 'dumbbell'\npairs = 1\n";
         let guests = "[tenant.default]\nkind = 'guest'\n";
-        for kind in ["sluicegate", "ovs-dpdk"] {
-            let lab = format!("[lab]\nswitch = '{kind}'\n");
-            assert!(limits(pair, &format!("{guests}{lab}")).is_empty());
-            let found = limits(pair, &lab);
-            assert_eq!(found.len(), 1, "{found:#?}");
-            assert!(
-                found[0].starts_with("t.toml:7:10: lab.switch: only guests"),
-                "{found:#?}"
-            );
-            let enforcing =
-                "[enforcement]\nhosts = 'all'\npolicy.rule = [{ algorithm = 'dctcp' }]\n";
-            let found = limits(pair, &format!("{guests}{lab}{enforcing}"));
-            assert!(
-                found[0].starts_with("t.toml:9:10: lab.switch: the lab enforces"),
-                "{found:#?}"
-            );
-        }
-        let ovs = format!("{guests}[lab]\nswitch = 'ovs'\n");
-        assert_eq!(limits(pair, &ovs).len(), 1);
+        let lab = "[lab]\nswitch = 'sluicegate'\n";
+        assert!(limits(pair, &format!("{guests}{lab}")).is_empty());
+        let found = limits(pair, lab);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(
+            found[0].starts_with("t.toml:7:10: lab.switch: only guests"),
+            "{found:#?}"
+        );
+        let enforcing = "[enforcement]\nhosts = 'all'\npolicy.rule = [{ algorithm = 'dctcp' }]\n";
+        let found = limits(pair, &format!("{guests}{lab}{enforcing}"));
+        assert!(
+            found[0].starts_with("t.toml:9:10: lab.switch: the lab enforces"),
+            "{found:#?}"
+        );
         let lossless = format!("{pair}host_switch.lossless = true\n");
         let found = limits(&lossless, guests);
         assert!(

@@ -16,7 +16,7 @@ use sluicegate_core::aqm::Aqm;
 use sluicegate_labkit::port::{PortConfig, SwitchPorts};
 use sluicegate_scenario::experiment::{Experiment, TenantKind};
 
-use crate::{guest, host_switch};
+use crate::guest;
 
 /// The first kernel with all that the programs need.
 const KERNEL_MIN: (u32, u32) = (6, 12);
@@ -47,10 +47,6 @@ pub fn check(experiment: &Experiment) -> Result<()> {
     if tenants.any(|tenant| tenant.kind == TenantKind::Guest) {
         need(guest::check());
     }
-    for variant in &experiment.variants {
-        need(host_switch::check(variant));
-    }
-    missing.dedup();
     if missing.is_empty() {
         return Ok(());
     }

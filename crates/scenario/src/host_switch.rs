@@ -36,20 +36,12 @@ pub enum LabSwitch {
     Bridge,
     /// `sluicegate switch`, with guests behind vhost-user.
     Sluicegate,
-    /// Open vSwitch's userspace datapath, with guests behind TAP interfaces.
-    Ovs,
-    /// Open vSwitch on DPDK, with guests behind vhost-user.
-    OvsDpdk,
 }
 
 impl LabSwitch {
     /// By their names in files.
-    pub const NAMED: [(&str, Self); 4] = [
-        ("bridge", Self::Bridge),
-        ("sluicegate", Self::Sluicegate),
-        ("ovs", Self::Ovs),
-        ("ovs-dpdk", Self::OvsDpdk),
-    ];
+    pub const NAMED: [(&str, Self); 2] =
+        [("bridge", Self::Bridge), ("sluicegate", Self::Sluicegate)];
 }
 
 /// Bytes that may arrive at a host's adapter after it has paused its link: what is on the wire and

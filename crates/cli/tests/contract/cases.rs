@@ -12,7 +12,7 @@ pub const CASES: &[&str] = &[
     "extends = 'base.toml'\n[network]\ntopology = 'dumbbell'\n",
     "[interval.part]\nstart = '3s'\nstop = '4s'\n",
     "[lab]\noffloads = true\n",
-    "[tenant.default]\nkind = '<guest|namespace>'\n[lab]\nswitch = '<bridge|sluicegate|ovs|ovs-dpdk>'\n\
+    "[tenant.default]\nkind = '<guest|namespace>'\n[lab]\nswitch = '<bridge|sluicegate>'\n\
      accept_cpu_bound = true\n",
     "[network]\ntopology = 'dumbbell'\nhost_switch.lossless = <true|false>\n[tenant.default]\nkind = 'guest'\n\
      [lab]\nswitch = 'sluicegate'\n",

@@ -2,15 +2,12 @@
 //!
 //! ```text
 //!   lab ── pipes ──► keeper of a host's switch (this executable, in the host's namespace)
-//!                      sluicegate: the switch itself
-//!                      ovs, ovs-dpdk: its children, which die with it
+//!                      the switch itself
 //! ```
 //! A switch is up before guests boot: they connect to its sockets. It ends when the lab closes its
 //! stdin, or dies.
 
 mod announce;
-mod mask;
-mod ovs;
 mod sluicegate;
 
 use std::{
@@ -23,21 +20,20 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
+use anyhow::{Context, Result};
 use sluicegate_agent::netns::NetNs;
 use sluicegate_scenario::{
-    experiment::{HostId, LabSwitch, Node, TenantKind, Variant},
+    experiment::{HostId, LabSwitch, Variant},
     results::VnicResult,
 };
 
 use crate::{
     journal::{DIRECTORY, Entry, Journal},
-    net::{Network, counters, names, paths},
+    net::{Network, counters, names},
     tenant::{self, Report, TenantProcess, netstat},
 };
 
-/// Hidden argument of a keeper; the path of the namespace and an [`Order`] as JSON follow.
+/// Hidden argument of a keeper; the path of the namespace and the switch's file follow.
 pub(crate) const SWITCH: &str = "lab-switch";
 
 /// How long a switch may take to be up.
@@ -45,16 +41,6 @@ const READY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Port of a host's uplink.
 const UPLINK: &str = "uplink";
-
-/// What a keeper does.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Order {
-    /// Is a switch with this file.
-    Sluicegate(PathBuf),
-    /// Runs Open vSwitch.
-    Ovs(ovs::Order),
-}
 
 /// What passed the port of a guest since the switch is up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -139,28 +125,21 @@ impl HostSwitches {
             .with_context(|| format!("cannot make {}", directory.display()))?;
         let guests = self.guests.iter().filter(|guest| guest.host == host);
         let guests: Vec<&Guest> = guests.collect();
-        let order = match self.kind {
-            LabSwitch::Sluicegate => {
-                let has_uplink = variant.graph().adapter(host).is_some();
-                let file = directory.join("switch.toml");
-                let text = sluicegate::configuration(variant, &directory, &guests, has_uplink);
-                fs::write(&file, text)?;
-                Order::Sluicegate(file)
-            }
-            _ => Order::Ovs(ovs::order(variant, &directory, &guests, host)?),
-        };
+        let has_uplink = variant.graph().adapter(host).is_some();
+        let file = directory.join("switch.toml");
+        let text = sluicegate::configuration(variant, &directory, &guests, has_uplink);
+        fs::write(&file, text)?;
         let netns = NetNs::named(&network.names.host(host))?;
         let netns = format!(
             "/proc/{}/fd/{}",
             std::process::id(),
             netns.as_fd().as_raw_fd()
         );
-        let order = serde_json::to_string(&order)?;
         let name = format!("switch of {}", variant.host_name(host));
-        let mut keeper = TenantProcess::run(&name, &[SWITCH.into(), netns.into(), order.into()])?;
+        let mut keeper = TenantProcess::run(&name, &[SWITCH.into(), netns.into(), file.into()])?;
         journal.add_child(keeper.pid() as i32)?;
         keeper.wait_ready(READY_TIMEOUT)?;
-        if self.kind == LabSwitch::Sluicegate && variant.graph().adapter(host).is_some() {
+        if has_uplink {
             let tenants = variant.tenants.iter().enumerate();
             let remote = tenants.filter(|(_, tenant)| tenant.host != host);
             let macs: Vec<_> = remote.map(|(id, _)| names::mac(id)).collect();
@@ -179,14 +158,11 @@ impl HostSwitches {
 
     /// Where a tenant's adapter connects to, if its switch has a socket for it.
     pub(crate) fn socket(&self, tenant: usize) -> Option<PathBuf> {
-        let has_sockets = matches!(self.kind, LabSwitch::Sluicegate | LabSwitch::OvsDpdk);
+        let has_sockets = self.kind == LabSwitch::Sluicegate;
         let mut guests = self.guests.iter().filter(|_| has_sockets);
         let guest = guests.find(|guest| guest.tenant == tenant)?;
         let directory = self.of_host(guest.host);
-        Some(match self.kind {
-            LabSwitch::OvsDpdk => ovs::socket(&directory, &guest.port),
-            _ => directory.join(&guest.port),
-        })
+        Some(directory.join(&guest.port))
     }
 
     /// The counters of all guests' ports, in the order of tenants.
@@ -201,9 +177,8 @@ impl HostSwitches {
         let mut all = Vec::new();
         for (host, guests) in hosts {
             all.extend(match self.kind {
-                LabSwitch::Bridge | LabSwitch::Ovs => of_taps(&guests)?,
+                LabSwitch::Bridge => of_taps(&guests)?,
                 LabSwitch::Sluicegate => sluicegate::counts(&self.of_host(host), &guests)?,
-                LabSwitch::OvsDpdk => ovs::counts(&self.of_host(host), &guests)?,
             });
         }
         all.sort_by_key(|counts| counts.tenant);
@@ -270,44 +245,9 @@ pub(crate) fn results(
     vnics.collect()
 }
 
-/// What this machine lacks for the switch of a variant, if anything.
-///
-/// # Errors
-/// Names it, and how to get it.
-pub(crate) fn check(variant: &Variant) -> Result<()> {
-    let kind = variant.lab.switch;
-    let has_guests = (variant.tenants.iter()).any(|tenant| tenant.kind == TenantKind::Guest);
-    match kind {
-        _ if !has_guests => Ok(()),
-        LabSwitch::Bridge | LabSwitch::Sluicegate => Ok(()),
-        LabSwitch::Ovs | LabSwitch::OvsDpdk => ovs::check(kind),
-    }
-}
-
 /// Is the keeper of a switch; ends when the lab closes its stdin.
 pub(crate) fn serve(mut arguments: impl Iterator<Item = OsString>) -> Result<Infallible> {
     tenant::enter(arguments.next().map(PathBuf::from))?;
-    let order = arguments.next().context("an order is missing")?;
-    let order = serde_json::from_slice(order.as_encoded_bytes()).context("order")?;
-    match order {
-        Order::Sluicegate(file) => sluicegate::serve(&file),
-        Order::Ovs(order) => ovs::serve(&order),
-    }
-}
-
-/// The port by which each tenant is reached from a host: its own, or [`UPLINK`].
-fn ways(variant: &Variant, host: HostId) -> Result<Vec<(String, String)>> {
-    let tables = paths::forwarding(variant)?;
-    let own = Node::Host(host);
-    let Some((_, table)) = tables.into_iter().find(|(node, _)| *node == own) else {
-        bail!("no host of this number");
-    };
-    let each = table.into_iter().map(|(tenant, port)| {
-        let port = match variant.tenants[tenant].host == host {
-            true => port,
-            false => UPLINK.to_owned(),
-        };
-        (names::tenant_mac(tenant), port)
-    });
-    Ok(each.collect())
+    let file = arguments.next().context("a file is missing")?;
+    sluicegate::serve(Path::new(&file))
 }

@@ -106,12 +106,7 @@ impl Layout {
         }
         for id in HostId::first(variant.hosts.len()) {
             self.add_namespace(names.host(id), Station::Host(id));
-            match variant.lab.switch {
-                LabSwitch::Bridge | LabSwitch::Sluicegate => {
-                    self.add_bridge(&names.host(id), HOST_BRIDGE, variant);
-                }
-                LabSwitch::Ovs | LabSwitch::OvsDpdk => {}
-            }
+            self.add_bridge(&names.host(id), HOST_BRIDGE, variant);
         }
     }
 
@@ -170,10 +165,6 @@ impl Layout {
                 self.add_tap(&netns, UPLINK_TAP, variant);
                 self.enslave(&netns, UPLINK_TAP, HOST_BRIDGE);
                 self.enslave(&netns, &interface, HOST_BRIDGE);
-            }
-            (Node::Host(_), LabSwitch::Ovs | LabSwitch::OvsDpdk) => {
-                let ip = &mut self.batch(&netns).ip;
-                line(ip, format_args!("link set {interface} up"));
             }
         }
         let of_link = &variant.links[port.link()];
@@ -238,14 +229,8 @@ impl Layout {
                 self.guests.push(place.clone());
                 match variant.lab.switch {
                     LabSwitch::Bridge => self.add_tap(&host, &vnic, variant),
-                    LabSwitch::Ovs => {
-                        self.add_tap(&host, &vnic, variant);
-                        let ip = &mut self.batch(&host).ip;
-                        line(ip, format_args!("link set {vnic} up"));
-                        return Ok(());
-                    }
                     // Its socket is the switch's.
-                    LabSwitch::Sluicegate | LabSwitch::OvsDpdk => return Ok(()),
+                    LabSwitch::Sluicegate => return Ok(()),
                 }
             }
             TenantKind::Namespace => {
@@ -302,7 +287,6 @@ fn has_bridge(variant: &Variant, node: Node) -> bool {
     match (node, variant.lab.switch) {
         (Node::Switch(_), _) | (_, LabSwitch::Bridge) => true,
         (Node::Host(host), LabSwitch::Sluicegate) => uplink(variant, host).is_some(),
-        (Node::Host(_), LabSwitch::Ovs | LabSwitch::OvsDpdk) => false,
     }
 }
 
