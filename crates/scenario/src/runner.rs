@@ -222,8 +222,8 @@ fn figures_by_run(outcomes: &mut [Vec<Outcome>]) -> Vec<Vec<VariantResult>> {
         .collect()
 }
 
-/// Counts losses and deadlocks of lossless Ethernet, unless expected figures tell of them, and drops
-/// at vNICs unless a figure of any variant does: they are then what the experiment is about.
+/// Counts losses and deadlocks of lossless Ethernet, unless expected figures tell of them, and
+/// drops at vNICs unless a figure of any variant does: they are then what the experiment is about.
 fn count_unsaid(conditions: &mut Conditions, variants: &[VariantResult], figures: &[&Figure]) {
     for variant in variants {
         let tells = |f: &&&Figure| f.variant == variant.name || f.quantity.is_vnic_drops();

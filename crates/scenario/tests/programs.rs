@@ -133,7 +133,7 @@ fn what_a_program_cannot_be_is_refused() {
             "3 layers cannot be shared out evenly among 2 stages",
         ),
         (
-            "nas = { kernel = 'cg', class = 'a' }\n",
+            "nas = { kernel = 'cg', class = 'a' }\nranks = 6\n",
             "it runs on 2, 4, 8, … processors, not on 6",
         ),
         (
