@@ -8,8 +8,8 @@
 //!                      └── job directory (hostfs): plan.json, ready, start, report.json, error
 //! ```
 //! A guest attaches to a TAP that exists in the host's namespace; UML opens it itself, no helper
-//! program is needed. Or it connects to the socket of a switch (vhost-user). To the lab a guest is a
-//! [`TenantProcess`] like any other.
+//! program is needed. Or it connects to the socket of a switch (vhost-user). To the lab a guest is
+//! a [`TenantProcess`] like any other.
 //!
 //! Needs Debian's package `user-mode-linux` (kernel and modules) and `iproute2`.
 
