@@ -177,7 +177,7 @@ impl Running {
         }
         command.args(["--", "--forward-mode=io", "--total-num-mbufs=16384"]);
         command.args(["--auto-start", "--nb-cores=1", "--no-mlockall"]);
-        // Segments of 64 KB need what follows; without them they do nothing.
+        // Without this it ends when its standard input does.
         self.spawn(command.arg("--stats-period=3600"))
     }
 
