@@ -685,7 +685,8 @@ fn compare_scheme<F: FabricOf>(
     other.engine.account()?;
     let fabric = if is_converged { "converged" } else { "plain" };
     println!(
-        "routing, {fabric}, {mbps} Mb/s, {scheme}: {:.0} ns/hop, {:.3} of d-mod-k ({:.0} ns), {:.3} of its hops",
+        "routing, {fabric}, {mbps} Mb/s, {scheme}: {:.0} ns/hop, {:.3} of d-mod-k ({:.0} ns), \
+         {:.3} of its hops",
         other.ns_per_hop(),
         other.ns_per_hop() / fixed.ns_per_hop(),
         fixed.ns_per_hop(),
@@ -704,7 +705,8 @@ fn work_of_256(is_program: bool) -> String {
     };
     format!(
         "warmup = '0s'\nduration = '1s'\n[network]\ntopology = 'fat-tree'\nchildren = [8, 8, 4]\n\
-         parents = [1, 8, 8]\nrate = '10Gbit'\ndelay = '1us'\nmarking = {{ kind = 'threshold', k = '97500B' }}\n\
+         parents = [1, 8, 8]\nrate = '10Gbit'\ndelay = '1us'\n\
+         marking = {{ kind = 'threshold', k = '97500B' }}\n\
          [tenant.default]\ncongestion_control = 'dctcp'\necn = true\n[traffic.work]\n{work}"
     )
 }

@@ -90,7 +90,7 @@ impl Driver {
         let start = Instant::now();
         while UnixStream::connect(path).is_err() {
             if start.elapsed() > Duration::from_secs(20) {
-                bail!("nobody listens at {}", path.display());
+                bail!("no switch listens at {}", path.display());
             }
             thread::sleep(Duration::from_millis(10));
         }

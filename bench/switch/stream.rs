@@ -131,7 +131,7 @@ impl Stream {
         self.patch
     }
 
-    /// Writes 32 bits of the header of TCP. Nobody reads the checksum, which stays.
+    /// Writes 32 bits of the header of TCP. The checksum stays as it is: no switch verifies it.
     #[inline]
     fn change(&mut self, at: usize) {
         self.patch[at..at + 4].copy_from_slice(&(self.next as u32).to_be_bytes());

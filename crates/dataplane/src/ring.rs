@@ -254,7 +254,7 @@ impl Ring {
         self.ahead.clear();
         self.ahead_at = 0;
         for ahead in 0..self.look()?.min(most) {
-            // Whoever takes a chain that breaks the rules says so.
+            // The error is returned when this chain is taken.
             let Ok(head) = self.head(memory, ahead) else {
                 break;
             };

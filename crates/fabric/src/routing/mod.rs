@@ -362,8 +362,8 @@ impl Routes {
     }
 
     /// A notification passes a switch, or a port of the switch has made it. Returns the port by
-    /// which it continues to the host that it is for.
-    /// `None` if they learn nothing from it: its port is that of any packet.
+    /// which the notification continues to its host; `None` if these routes learn nothing from
+    /// notifications, which then take the port of any other packet.
     pub fn snoop(&self, query: Query, snooped: Snooped, state: &mut State) -> Option<PortId> {
         let (kind, state) = match self.own_of(snooped.priority) {
             Some(own) => (&own.kind, state.of_priority(snooped.priority)),

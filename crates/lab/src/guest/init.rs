@@ -111,8 +111,9 @@ fn load(file: &str, what: &str) -> anyhow::Result<()> {
     finit_module(&module, c"", 0).with_context(|| format!("cannot load {path}"))
 }
 
-/// Interfaces will say their address when they come up: nobody asks for it in the lab, and a switch
-/// that learns would flood what is sent to a tenant that has sent nothing.
+/// Interfaces announce their address when they come up. The lab's neighbour entries are fixed, so
+/// no tenant asks for it, and a switch that learns would flood frames to a tenant that has sent
+/// none.
 fn announce() -> anyhow::Result<()> {
     for name in [
         "ipv4/conf/default/arp_notify",

@@ -158,11 +158,12 @@ impl HostSwitches {
 
     /// Where a tenant's adapter connects to, if its switch has a socket for it.
     pub(crate) fn socket(&self, tenant: usize) -> Option<PathBuf> {
-        let has_sockets = self.kind == LabSwitch::Sluicegate;
-        let mut guests = self.guests.iter().filter(|_| has_sockets);
+        if self.kind == LabSwitch::Bridge {
+            return None;
+        }
+        let mut guests = self.guests.iter();
         let guest = guests.find(|guest| guest.tenant == tenant)?;
-        let directory = self.of_host(guest.host);
-        Some(directory.join(&guest.port))
+        Some(self.of_host(guest.host).join(&guest.port))
     }
 
     /// The counters of all guests' ports, in the order of tenants.
