@@ -67,6 +67,9 @@ expect "a check that fails in a quiet run" "codes c 3 0; stage 'lab a' measured 
 	'^lab a +FAILED' '^tried again: nothing$' '^0 passed, 1 failed$' '^exit 1$'
 expect "a check that fails in a disturbed run" "codes c 3 0; stage 'lab a' measured 'lab a' next c '$FAILED_ONCE\n$DISTURBED'" \
 	'^lab a +ok .*\(tried again: lab a ×1\)$' '^tried again: 1 \(lab a\)$' '^1 passed, 0 failed$' '^exit 0$'
+expect "a check that fails where the hypervisor took a CPU" \
+	"codes c 3 0; stage 'lab a' measured 'lab a' next c '$FAILED_ONCE\nnote: the hypervisor took 12 % of one CPU in one second'" \
+	'^lab a +ok .*\(tried again: lab a ×1\)$' '^exit 0$'
 expect "what nothing explains" "codes c 3 0; stage 'lab a' measured 'lab a' next c '$DISTURBED\n$UNEXPLAINED'" \
 	'^lab a +FAILED' '^tried again: nothing$' '^exit 1$'
 expect "a disturbed run" "codes c 3 3 3 3 0; stage 'lab a' measured 'lab a' next c '$DISTURBED'" \

@@ -72,6 +72,7 @@ fn conditions(observed: &Observed<'_>) -> Result<Conditions> {
                 .get() as u32,
         ),
         cpu_idle_min: observed.seen.cpu_idle_min,
+        cpu_stolen_max: Some(observed.idle.stolen),
         cpu_bound: observed.idle.is_bound(),
         accepts_cpu_bound: observed.seen.variant.lab.accept_cpu_bound,
         rate_scale: 1.0,

@@ -16,6 +16,7 @@ use sluicegate_labkit::{
 };
 use sluicegate_scenario::{
     experiment::{Action, Event, TenantKind, Variant},
+    results::Conditions,
     workload::{collect::Seen, windows::Windows},
     world::{Observer, Outcome},
 };
@@ -391,6 +392,12 @@ impl Follower {
                 idle.one * 100.0,
                 idle.interrupts * 100.0,
                 idle.all * 100.0
+            ));
+        }
+        if idle.stolen > Conditions::CPU_STOLEN_ABOVE {
+            self.notes.push(format!(
+                "the hypervisor took {:.0} % of one CPU in one second",
+                idle.stolen * 100.0
             ));
         }
         let (warm, before) = self.warm.context("the run ended before its warm-up")?;

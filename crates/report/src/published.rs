@@ -87,7 +87,7 @@ pub fn published(scenarios: &[Published<'_>]) -> String {
     let mut text = format!(
         "# Published figures beside ours\n\n\
          - *agrees*: within {percent}.\n\
-         - *fitted*: within {percent}, but what the cause names was chosen after this figure.\n\
+         - *fitted*: within {percent}, but the last column names what was chosen after it.\n\
          - *ordering only*: not within {percent}, but in the order of the other published figures of its kind.\n\
          - *differs*: neither.\n\
          - *undecided*: the 95% interval of the seeds' mean lies within {percent} in part only.\n\
@@ -126,21 +126,27 @@ pub fn published(scenarios: &[Published<'_>]) -> String {
 }
 
 fn claim(scenario: &str, line: &PublishedResult) -> Vec<String> {
-    let cause = match (&line.cause, line.verdict) {
-        (Some(cause), _) => cause.clone(),
-        (None, Some(Verdict::OrderingOnly | Verdict::Differs | Verdict::Undecided)) => {
-            "unknown".to_owned()
-        }
-        (None, _) => String::new(),
-    };
     vec![
         scenario.to_owned(),
         line.name.clone(),
         units::plain(line.published),
         comparison::ours(line).unwrap_or("–".to_owned()),
         comparison::verdict(line).unwrap_or("not measured".to_owned()),
-        cause,
+        reasons(line),
     ]
+}
+
+/// Why ours differs, and what was chosen after the published figure, whatever the verdict.
+fn reasons(line: &PublishedResult) -> String {
+    use Verdict::{Differs, OrderingOnly, Undecided};
+    let cause = match (&line.cause, line.verdict) {
+        (Some(cause), _) => Some(cause.clone()),
+        (None, Some(OrderingOnly | Differs | Undecided)) => Some("unknown".to_owned()),
+        (None, _) => None,
+    };
+    let fitted = line.fitted.as_ref().map(|text| format!("fitted: {text}"));
+    let all: Vec<String> = cause.into_iter().chain(fitted).collect();
+    all.join("; ")
 }
 
 fn expected(results: &Published<'_>) -> Vec<String> {

@@ -149,15 +149,22 @@ fn the_page_of_published_figures_has_a_row_for_each_with_its_cause() {
         ),
         publish("gone", None, None, None),
     ];
+    for (verdict, ours) in [(Verdict::Fitted, 95.0), (Verdict::Differs, 300.0)] {
+        let mut line = publish(verdict.words(), Some(ours), Some(verdict), None);
+        line.fitted = Some("the buffer".to_owned());
+        results.published.push(line);
+    }
     let page = published(&[Published::of_runs(&[&results]).unwrap()]);
     for line in [
         "- agrees: 1",
-        "- differs: 2",
+        "- differs: 3",
         "- not measured: 1",
         "| incast | near | 93 | 95 | agrees |  |",
         "| incast | far | 93 | 300 | differs | unknown |",
         "| incast | floor | 93 | 300 | differs | a \\| floor |",
         "| incast | gone | 93 | – | not measured |  |",
+        "| incast | fitted | 93 | 95 | fitted | fitted: the buffer |",
+        "| incast | differs | 93 | 300 | differs | unknown; fitted: the buffer |",
     ] {
         assert!(page.lines().any(|l| l == line), "{line}\n{page}");
     }

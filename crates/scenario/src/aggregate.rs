@@ -34,6 +34,7 @@ pub fn conditions<'a>(all: impl IntoIterator<Item = &'a Conditions>) -> Conditio
     let mut merged = all.next().cloned().unwrap_or_default();
     for one in all {
         merged.cpu_idle_min = smallest([merged.cpu_idle_min, one.cpu_idle_min]);
+        merged.cpu_stolen_max = largest([merged.cpu_stolen_max, one.cpu_stolen_max]);
         merged.cpu_bound |= one.cpu_bound;
         merged.accepts_cpu_bound &= one.accepts_cpu_bound;
         merged.rate_scale = merged.rate_scale.min(one.rate_scale);
@@ -51,6 +52,10 @@ pub fn conditions<'a>(all: impl IntoIterator<Item = &'a Conditions>) -> Conditio
 }
 
 /// Of those that there are.
+fn largest(all: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
+    all.into_iter().flatten().reduce(f64::max)
+}
+
 fn smallest(all: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
     all.into_iter().flatten().reduce(f64::min)
 }
@@ -354,6 +359,7 @@ mod tests {
         };
         let conditions = Conditions {
             cpu_idle_min: Some(p50 / 100.0),
+            cpu_stolen_max: Some(p50 / 100.0),
             cpu_bound: drops > 0,
             rate_scale: 1.0,
             outside: BTreeMap::from([("reordered".to_owned(), drops)]),
@@ -389,6 +395,7 @@ mod tests {
         let merged = repeats(vec![run(10.0, 0, 5.0), run(90.0, 3, 7.0)]).conditions;
         assert!(merged.cpu_bound);
         assert_eq!(merged.cpu_idle_min, Some(0.1));
+        assert_eq!(merged.cpu_stolen_max, Some(0.9));
         assert_eq!(merged.outside["reordered"], 3);
         assert_eq!(merged.notes, ["same"]);
     }

@@ -152,10 +152,8 @@ impl<F> Publication<F> {
             interval: None,
             verdict,
             by_seed: Vec::new(),
-            cause: match verdict {
-                Some(Verdict::Fitted) => self.fitted.clone(),
-                _ => self.cause.clone(),
-            },
+            cause: self.cause.clone(),
+            fitted: self.fitted.clone(),
         }
     }
 }
@@ -255,16 +253,7 @@ pub fn over_seeds(runs: &[&[PublishedResult]]) -> Result<Vec<PublishedResult>, C
         };
         let measured: Vec<Option<&PublishedResult>> =
             (runs.iter()).map(|run| run.iter().find(same)).collect();
-        let reason = |fitted: bool| {
-            let mut all = measured.iter().flatten();
-            all.find_map(
-                |run| match (run.verdict == Some(Verdict::Fitted)) == fitted {
-                    true => run.cause.clone(),
-                    false => None,
-                },
-            )
-        };
-        let reasons = [reason(false), reason(true)];
+        let reasons = [line.cause.clone(), line.fitted.clone()];
         let values: Vec<Option<f64>> = measured.iter().map(|run| (*run)?.ours).collect();
         let read = Publication::parse(&line.name, &line.expression)?;
         lines.push((read.with(reasons), values));
@@ -462,10 +451,12 @@ mod tests {
             (
                 results[0].verdict.unwrap(),
                 results[0].cause.clone().unwrap(),
+                results[0].fitted.clone().unwrap(),
             )
         };
-        assert_eq!(of(100.0), (Verdict::Fitted, "the buffer".to_owned()));
-        assert_eq!(of(200.0), (Verdict::Differs, "the hosts".to_owned()));
+        let reasons = |verdict| (verdict, "the hosts".to_owned(), "the buffer".to_owned());
+        assert_eq!(of(100.0), reasons(Verdict::Fitted));
+        assert_eq!(of(200.0), reasons(Verdict::Differs));
     }
 
     #[test]

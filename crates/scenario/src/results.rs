@@ -47,6 +47,10 @@ pub struct Conditions {
     /// simulated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_idle_min: Option<f64>,
+    /// Largest fraction of one CPU's time that the hypervisor took in such a window, 0..=1; absent
+    /// where time is simulated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_stolen_max: Option<f64>,
     /// The CPU, not the network, limited a variant.
     pub cpu_bound: bool,
     /// The scenario accepts that (`[lab] accept_cpu_bound`).
@@ -65,6 +69,17 @@ pub struct Conditions {
     pub version: String,
     /// Wall-clock start, RFC 3339 UTC.
     pub started: String,
+}
+
+impl Conditions {
+    /// A larger [`Self::cpu_stolen_max`] is worth a note: packets and timers of that CPU then waited
+    /// for as long as 50 ms.
+    pub const CPU_STOLEN_ABOVE: f64 = 0.05;
+
+    /// Whether the hypervisor took so much of a CPU that delays may be the machine's.
+    pub fn is_cpu_stolen(&self) -> bool {
+        self.cpu_stolen_max > Some(Self::CPU_STOLEN_ABOVE)
+    }
 }
 
 /// Measurements of one variant.
@@ -420,10 +435,12 @@ pub struct PublishedResult {
     /// How far each of several seeds agrees by itself; empty of one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_seed: Vec<Option<Verdict>>,
-    /// Why it does not agree, or what of the set-up follows from the published figure, as the
-    /// scenario says.
+    /// Why it does not agree, or what it rests on, as the scenario says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
+    /// What of the set-up follows from the published figure, as the scenario says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fitted: Option<String>,
 }
 
 /// How far a figure agrees with the published one.

@@ -144,11 +144,13 @@ fn tried(lab: &mut Lab, setting: &Setting, case: &Case) -> Result<Vec<Try>> {
 }
 
 /// Whether a run has measured that something else had the machine, as `disturbed` of
-/// `scripts/stages.sh` decides it: the CPU was the bottleneck, or packets were lost between
-/// namespaces. What TCP's counters show without a cause is no such measurement.
+/// `scripts/env.sh` decides it: the CPU was the bottleneck, the hypervisor took much of one, or
+/// packets were lost between namespaces. What TCP's counters show without a cause is no such measurement.
 fn disturbed(conditions: &Conditions) -> bool {
     let mut outside = conditions.outside.iter();
-    conditions.cpu_bound || outside.any(|(name, count)| name.ends_with("_dropped") && *count > 0)
+    conditions.cpu_bound
+        || conditions.is_cpu_stolen()
+        || outside.any(|(name, count)| name.ends_with("_dropped") && *count > 0)
 }
 
 /// The last run in full, and in short those before it, which did not hold.

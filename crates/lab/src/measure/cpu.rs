@@ -26,6 +26,8 @@ struct Ticks {
     idle: u64,
     /// In interrupts, where packets are handled.
     interrupts: u64,
+    /// Taken by the hypervisor for others.
+    stolen: u64,
     total: u64,
 }
 
@@ -38,6 +40,8 @@ pub struct IdleMin {
     pub one: f64,
     /// Most time that one CPU spent in interrupts.
     pub interrupts: f64,
+    /// Most time that the hypervisor took of one CPU.
+    pub stolen: f64,
 }
 
 impl Default for IdleMin {
@@ -47,6 +51,7 @@ impl Default for IdleMin {
             all: 1.0,
             one: 1.0,
             interrupts: 0.0,
+            stolen: 0.0,
         }
     }
 }
@@ -96,7 +101,7 @@ impl Idle {
 
     fn take(&mut self, now: &[Ticks]) {
         let mut windows = self.at_start.iter().zip(now).map(window);
-        let Some((all, _)) = windows.next().flatten() else {
+        let Some(Window { idle: all, .. }) = windows.next().flatten() else {
             return;
         };
         let before = self.smallest.unwrap_or_default();
@@ -105,9 +110,10 @@ impl Idle {
             one: before.one.min(all),
             ..before
         };
-        for (idle, interrupts) in windows.flatten() {
-            busiest.one = busiest.one.min(idle);
-            busiest.interrupts = busiest.interrupts.max(interrupts);
+        for one in windows.flatten() {
+            busiest.one = busiest.one.min(one.idle);
+            busiest.interrupts = busiest.interrupts.max(one.interrupts);
+            busiest.stolen = busiest.stolen.max(one.stolen);
         }
         self.smallest = Some(busiest);
     }
@@ -125,15 +131,20 @@ impl Idle {
     }
 }
 
-/// Idle and in interrupts, as fractions of the window.
-fn window((from, to): (&Ticks, &Ticks)) -> Option<(f64, f64)> {
+/// What a CPU did, as fractions of a window.
+struct Window {
+    idle: f64,
+    interrupts: f64,
+    stolen: f64,
+}
+
+fn window((from, to): (&Ticks, &Ticks)) -> Option<Window> {
     let total = to.total.saturating_sub(from.total);
     let fraction = |from: u64, to: u64| to.saturating_sub(from) as f64 / total as f64;
-    (total > 0).then(|| {
-        (
-            fraction(from.idle, to.idle),
-            fraction(from.interrupts, to.interrupts),
-        )
+    (total > 0).then(|| Window {
+        idle: fraction(from.idle, to.idle),
+        interrupts: fraction(from.interrupts, to.interrupts),
+        stolen: fraction(from.stolen, to.stolen),
     })
 }
 
@@ -168,6 +179,7 @@ fn parse_line(line: &str) -> Result<Ticks> {
     Ok(Ticks {
         idle: fields[3] + fields[4],
         interrupts: fields.iter().skip(5).take(2).sum(),
+        stolen: fields.get(7).copied().unwrap_or_default(),
         total: fields.iter().sum(),
     })
 }
@@ -180,6 +192,7 @@ mod tests {
         Ticks {
             idle,
             interrupts,
+            stolen: 0,
             total,
         }
     }
@@ -189,7 +202,9 @@ mod tests {
         let read = parse("cpu  10 1 5 80 4 0 0 0 7 0\ncpu0 1 1 1 1 0\nintr 5\n").unwrap();
         assert_eq!(read, [ticks(84, 0, 100), ticks(1, 0, 4)]);
         let read = parse("cpu 1 2 3 4 5 6 7 8 0 0\n").unwrap();
-        assert_eq!(read, [ticks(9, 13, 36)]);
+        let mut expected = ticks(9, 13, 36);
+        expected.stolen = 8;
+        assert_eq!(read, [expected]);
         assert!(parse("intr 5").is_err());
         assert!(parse("cpu 1 2 3").is_err());
     }
@@ -211,9 +226,26 @@ mod tests {
             all: 0.4,
             one: 0.01,
             interrupts: 0.99,
+            stolen: 0.0,
         };
         assert_eq!(least, expected);
         assert!(least.is_bound(), "packets wait for one of two");
+    }
+
+    #[test]
+    fn what_the_hypervisor_takes_of_one_cpu_counts() {
+        let at = |stolen, total| Ticks {
+            stolen,
+            ..ticks(0, 0, total)
+        };
+        let mut idle = Idle {
+            window_start: Instant::now(),
+            at_start: vec![at(0, 0), at(0, 0), at(0, 0)],
+            smallest: None,
+        };
+        idle.take(&[at(30, 200), at(10, 100), at(20, 100)]);
+        idle.take(&[at(30, 400), at(10, 200), at(20, 200)]);
+        assert_eq!(idle.finish().unwrap().stolen, 0.2);
     }
 
     #[test]
@@ -223,6 +255,7 @@ mod tests {
                 all,
                 one,
                 interrupts,
+                stolen: 0.0,
             };
             least.is_bound()
         };
