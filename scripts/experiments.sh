@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every scenario in full length with its expectations: all of them simulated, the sweeps of those
-# that have axes, the simulator against theory, short forms with several seeds, and with root those
-# that a lab carries in the lab too, both worlds compared, TCP of other makes under enforcement, and
+# that have axes, the simulator against theory, short forms with several seeds, tests without a
+# kernel with other cases than those of `make test`, and with root the scenarios that a lab carries in the lab too, both worlds compared, TCP of other makes under enforcement, and
 # all tests of kernel programs on the oldest supported kernel. Ends with what half and double of
 # parameters change, and the page of published figures over seeds 1 to 3 and the sweeps.
 #
@@ -107,6 +107,7 @@ for file in scenarios/cee/commercial{,-udp,-red}.toml scenarios/cee/programs{,-r
 done
 [ "$(uname -m)" != x86_64 ] || ! $root || stage "linux 6.12" kernel scripts/kernel-test.sh 6.12
 stage "numbered frames" switch scripts/frames.sh
+stage "property tests" all scripts/properties.sh
 stage "hostile frames" core fuzz/run.sh "$HOSTILE_SECONDS" hostile
 stage "seeds" sim scripts/seeds.sh "$out/seeds"
 stage "theory" sim cargo test --release --locked -q -p sluicegate-sim --test theory

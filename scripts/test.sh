@@ -14,6 +14,12 @@ SCENARIO_LIMIT_S=900
 LOGS=$SG_ROOT/out/test
 SLUICEGATE=$SG_ROOT/target/release/sluicegate
 
+# Property tests draw the same cases in every run of a commit, so that one that fails has failed
+# because of the change; `make experiments` draws others.
+export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
+
+# shellcheck source=scripts/rooms.sh
+. scripts/rooms.sh
 # shellcheck source=scripts/stages.sh
 . scripts/stages.sh
 
@@ -28,11 +34,6 @@ BUDGET_S=(
 	["scenario window-cap"]=50 ["scenario swift-beside"]=45 ["scenario incast-1500"]=45 ["scenario host-loss"]=90
 )
 
-# All test programs are one build: another choice of packages would have other features, and be
-# built again.
-TESTS=(cargo test --release --locked --no-fail-fast --workspace)
-PROGRAMS=(--lib --bins --tests --examples)
-
 # Tests that measure rates, queues or delays on live links: when others use the CPUs in that second
 # they fail and nothing is wrong. They are repeated where others were seen to use them
 # (may_be_noise). All other tests, of counters and of what must never happen, hold on any machine,
@@ -42,16 +43,6 @@ TIMING_SENSITIVE=(
 	switches_in_a_row_and_tenants_side_by_side
 	bulk_fills_the_link bulk_keeps_its_rate ping_pong_measures_round_trips trace_offers_its_load
 )
-
-# tests_of ROOM [ARGUMENT…]: the tests of a room (scripts/test-room.sh); arguments are those of test
-# programs.
-tests_of() {
-	local room=$1 host
-	shift
-	host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
-	env "CARGO_TARGET_${host}_RUNNER=$SG_ROOT/scripts/test-room.sh" "SG_TEST_ROOM=$room" \
-		"${TESTS[@]}" "${PROGRAMS[@]}" -- "$@"
-}
 
 # Tests without a kernel, and those in the documents of the code.
 parallel_tests() {
@@ -106,7 +97,6 @@ kernel_objects() {
 		bpftool link show | awk '/^[0-9]+: (tcx|struct_ops) / { print "link", $1, $2 }'
 		pgrep -lx 'sluicegate'
 		pgrep -l 'linux.uml'
-		pgrep -l 'ovs'
 		for name in gvisor lwip smoltcp quicgo; do pgrep -lx "$name"; done
 	} | sort
 }
