@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Every scenario in full length with its expectations: all of them simulated, the sweeps of those
 # that have axes, the simulator against theory, short forms with several seeds, tests without a
-# kernel with other cases than those of `make test`, and with root the scenarios that a lab carries in the lab too, both worlds compared, TCP of other makes under enforcement, and
-# all tests of kernel programs on the oldest supported kernel. Ends with what half and double of
-# parameters change, and the page of published figures over seeds 1 to 3 and the sweeps.
+# kernel with other cases than those of `make test`, and with root the scenarios that a lab carries
+# in the lab too, both worlds compared, TCP of other makes under enforcement, and all tests of kernel
+# programs on the oldest supported kernel. Ends with what half and double of parameters change, and
+# the page of published figures over seeds 1 to 3 and the sweeps.
 #
 #   experiments.sh DIR   results go to DIR/WORLD/SCENARIO and DIR/sweep/SCENARIO, the comparison to DIR/compare.html,
 #                        figures of other makes to DIR/foreign.json, what half and double of parameters change to
