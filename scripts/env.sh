@@ -88,8 +88,7 @@ not_accepted() { sed -n '/^check failed: /,$ { s/^check failed: //; s/^  //; p }
 # disturbed OUTPUT: whether a run with --check has measured that something else had the machine: its
 # CPUs were busy, the hypervisor took more than 5 % of one in a second, or packets were lost between
 # namespaces (counters that end in _dropped). What TCP's counters show without a cause is no such
-# measurement. `disturbed` of
-# crates/lab/examples/foreign decides the same.
+# measurement. `disturbed` of crates/lab/examples/foreign decides the same.
 disturbed() {
 	grep -qE ': the CPU was the bottleneck even at |: [a-z]+_dropped = |^note: the hypervisor took ' "$1"
 }

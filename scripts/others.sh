@@ -7,7 +7,8 @@
 #   others.sh NAME PROGRAM ARGUMENTS…
 set -euo pipefail
 
-# Percent of one CPU, in one second.
+# Percent of one CPU, in one second. Of steal alone 5 would do, as for runs of the lab; but here
+# other processes count, too, and some of these always run for a moment.
 DISTURBED_ABOVE=30
 TICKS_PER_S=$(getconf CLK_TCK)
 

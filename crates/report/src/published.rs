@@ -139,12 +139,13 @@ fn claim(scenario: &str, line: &PublishedResult) -> Vec<String> {
 /// Why ours differs, and what was chosen after the published figure, whatever the verdict.
 fn reasons(line: &PublishedResult) -> String {
     use Verdict::{Differs, OrderingOnly, Undecided};
-    let cause = match (&line.cause, line.verdict) {
+    let [cause, fitted] = line.reasons();
+    let cause = match (cause, line.verdict) {
         (Some(cause), _) => Some(cause.clone()),
         (None, Some(OrderingOnly | Differs | Undecided)) => Some("unknown".to_owned()),
         (None, _) => None,
     };
-    let fitted = line.fitted.as_ref().map(|text| format!("fitted: {text}"));
+    let fitted = fitted.map(|text| format!("fitted: {text}"));
     let all: Vec<String> = cause.into_iter().chain(fitted).collect();
     all.join("; ")
 }

@@ -56,6 +56,7 @@ fn largest(all: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
     all.into_iter().flatten().reduce(f64::max)
 }
 
+/// Of those that there are.
 fn smallest(all: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
     all.into_iter().flatten().reduce(f64::min)
 }

@@ -2,7 +2,7 @@
 //! is halved or doubled.
 //!
 //! ```text
-//! entry  = { path = text, origin = origin, value = scalar, half = scalar, double = scalar }
+//! entry  = { path = text, origin = origin, value = value, half = value, double = value }
 //! origin = ("given" | "chosen" | "derived") ":" source
 //! ```
 //! `path` is a [`KeyPath`]. `value` is needed where the file leaves the default.

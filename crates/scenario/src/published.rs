@@ -253,7 +253,7 @@ pub fn over_seeds(runs: &[&[PublishedResult]]) -> Result<Vec<PublishedResult>, C
         };
         let measured: Vec<Option<&PublishedResult>> =
             (runs.iter()).map(|run| run.iter().find(same)).collect();
-        let reasons = [line.cause.clone(), line.fitted.clone()];
+        let reasons = line.reasons().map(|reason| reason.cloned());
         let values: Vec<Option<f64>> = measured.iter().map(|run| (*run)?.ours).collect();
         let read = Publication::parse(&line.name, &line.expression)?;
         lines.push((read.with(reasons), values));
@@ -457,6 +457,13 @@ mod tests {
         let reasons = |verdict| (verdict, "the hosts".to_owned(), "the buffer".to_owned());
         assert_eq!(of(100.0), reasons(Verdict::Fitted));
         assert_eq!(of(200.0), reasons(Verdict::Differs));
+        let of_an_earlier_version = PublishedResult {
+            verdict: Some(Verdict::Fitted),
+            cause: Some("the buffer".to_owned()),
+            ..PublishedResult::default()
+        };
+        let text = "the buffer".to_owned();
+        assert_eq!(of_an_earlier_version.reasons(), [None, Some(&text)]);
     }
 
     #[test]

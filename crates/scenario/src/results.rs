@@ -72,8 +72,8 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// A larger [`Self::cpu_stolen_max`] is worth a note: packets and timers of that CPU then waited
-    /// for as long as 50 ms.
+    /// A larger [`Self::cpu_stolen_max`] is worth a note: packets and timers of that CPU may have
+    /// waited for 50 ms and more.
     pub const CPU_STOLEN_ABOVE: f64 = 0.05;
 
     /// Whether the hypervisor took so much of a CPU that delays may be the machine's.
@@ -441,6 +441,17 @@ pub struct PublishedResult {
     /// What of the set-up follows from the published figure, as the scenario says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fitted: Option<String>,
+}
+
+impl PublishedResult {
+    /// `cause` and `fitted`. Earlier versions wrote the latter's text into `cause` where the verdict
+    /// was fitted.
+    pub fn reasons(&self) -> [Option<&String>; 2] {
+        match (&self.cause, &self.fitted, self.verdict) {
+            (cause, None, Some(Verdict::Fitted)) => [None, cause.as_ref()],
+            (cause, fitted, _) => [cause.as_ref(), fitted.as_ref()],
+        }
+    }
 }
 
 /// How far a figure agrees with the published one.

@@ -145,7 +145,8 @@ fn tried(lab: &mut Lab, setting: &Setting, case: &Case) -> Result<Vec<Try>> {
 
 /// Whether a run has measured that something else had the machine, as `disturbed` of
 /// `scripts/env.sh` decides it: the CPU was the bottleneck, the hypervisor took much of one, or
-/// packets were lost between namespaces. What TCP's counters show without a cause is no such measurement.
+/// packets were lost between namespaces. What TCP's counters show without a cause is no such
+/// measurement.
 fn disturbed(conditions: &Conditions) -> bool {
     let mut outside = conditions.outside.iter();
     conditions.cpu_bound
@@ -162,6 +163,7 @@ fn described(case: &Case, tries: &[Try]) -> Value {
         json!({
             "link_bps": measured.link_bps,
             "cpu_idle_min": measured.conditions.cpu_idle_min,
+            "cpu_stolen_max": measured.conditions.cpu_stolen_max,
             "share": measured.share(),
             "failures": failures,
         })
@@ -182,6 +184,7 @@ fn described(case: &Case, tries: &[Try]) -> Value {
         "link_bps": measured.link_bps,
         "rate_scale": measured.rate_scale,
         "cpu_idle_min": measured.conditions.cpu_idle_min,
+        "cpu_stolen_max": measured.conditions.cpu_stolen_max,
         "share": measured.share(),
         "flows": flows.collect::<Vec<Value>>(),
         "enforcement": measured.enforcement,
