@@ -14,6 +14,7 @@ pub mod session;
 use std::{
     io::{self, ErrorKind, Write},
     net::IpAddr,
+    str::FromStr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -61,6 +62,15 @@ impl Point {
     /// Its name.
     pub fn name(self) -> &'static str {
         ["in", "out", "drop"][self as usize]
+    }
+}
+
+impl FromStr for Point {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|point| point.name() == text);
+        found.ok_or_else(|| format!("there are {}", Self::ALL.map(Self::name).join(", ")))
     }
 }
 
