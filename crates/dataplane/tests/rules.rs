@@ -3,12 +3,7 @@
 mod common;
 
 use common::{Bench, Guest, LINUX, PLAIN, frame, introduce, mac, number, segment, until};
-use sluicegate_dataplane::{
-    config::Config,
-    count::Drop,
-    offload::{Family, HEADER, Work},
-    vhost::feature,
-};
+use sluicegate_dataplane::{config::Config, count::Drop, vhost::feature};
 
 /// A frame with a tag behind its addresses.
 fn tagged(vlan: u16, frame: &[u8]) -> Vec<u8> {
