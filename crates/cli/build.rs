@@ -9,7 +9,7 @@ use std::{
 use sha2::{Digest, Sha256};
 
 /// Rooms whose code a simulated result depends on, and the versions of libraries.
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 12] = [
     "../core/c",
     "../core/src",
     "../config/src",
@@ -20,6 +20,7 @@ const SOURCES: [&str; 11] = [
     "../program/src",
     "../scenario/src",
     "../apps/src",
+    "../pcapng/src",
     "../sim/src",
 ];
 const LOCK: &str = "../../Cargo.lock";

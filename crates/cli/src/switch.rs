@@ -1,5 +1,7 @@
 //! `sluicegate switch`: the userspace switch, and questions to one that runs.
 
+mod capture;
+
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, thread, time::Duration};
 
 use anyhow::Context;
@@ -51,6 +53,16 @@ pub enum Command {
     Drops(Question),
     /// Show the addresses that it has learned
     Addresses(Question),
+    /// Capture frames at points of ports, as a pcapng file
+    ///
+    /// Until Ctrl-C, or as many frames or as much time as asked for. The switch does not wait for
+    /// the file: frames that find no room on their way are counted, at the end of the file too.
+    #[command(after_help = "Examples:
+  sluicegate switch capture -w all.pcapng
+  sluicegate switch capture vm1 --at in,out --address 10.0.0.1 | tshark -r -
+  sluicegate switch capture --at drop --duration 60s -w drops.pcapng
+  ssh host sudo sluicegate switch capture vm1 -w - | wireshark -k -i -")]
+    Capture(capture::Args),
     /// Read the configuration again; ports that it does not change are not touched
     Reload(Question),
 }
@@ -107,6 +119,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
         Command::Queues(question) => answer(question, Ask::Queues, queues),
         Command::Drops(question) => answer(question, Ask::Drops, drops),
         Command::Addresses(question) => answer(question, Ask::Addresses, addresses),
+        Command::Capture(args) => capture::run(args),
         Command::Reload(question) => answer(question, Ask::Reload, reloaded),
     }
 }

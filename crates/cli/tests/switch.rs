@@ -11,12 +11,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use sluicegate_pcapng::{Block, next_block};
+
 const POLICY: &str = "[[rule]]\nname = \"bulk\"\ntenant = \"red\"\nalgorithm = \"dctcp\"\n\
                       mode = \"enforce\"\n[[bucket]]\nname = \"slow\"\nclass = \"udp\"\n\
                       rate = \"1Mbit\"\nmode = \"enforce\"\n";
 
 const METRICS: &str = "127.0.0.1:19847";
 const METRICS_OF_NEXT: &str = "127.0.0.1:19848";
+const METRICS_OF_CAPTURED: &str = "127.0.0.1:19849";
 
 /// A switch that runs; ended when dropped.
 struct Switch {
@@ -230,4 +233,94 @@ fn a_successor_has_the_metrics_and_the_control_socket_and_other_ports_anew() {
     switch.replace(&arguments);
     switch.says(&["flows"]);
     assert!(switch.directory.join("vm4.sock").exists());
+}
+
+/// The blocks of a file, which are whole; whether its end tells what was lost.
+fn blocks(bytes: &[u8]) -> (usize, bool) {
+    let (mut at, mut count, mut is_complete) = (0, 0, false);
+    while let Some((block, length)) = next_block(&bytes[at..]).expect("blocks") {
+        (at, count) = (at + length, count + 1);
+        is_complete = matches!(block, Block::Statistics { dropped: 0 });
+    }
+    assert_eq!(at, bytes.len(), "half a block");
+    (count, is_complete)
+}
+
+impl Switch {
+    fn capture(&self, arguments: &[&str]) -> Child {
+        let child = Command::new(env!("CARGO_BIN_EXE_sluicegate"))
+            .args(["switch", "capture", "--socket"])
+            .arg(self.directory.join("control.sock"))
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        child.expect("the command runs")
+    }
+}
+
+/// Waits until a capture has begun to write.
+fn begun(file: &Path) {
+    within_20_s("it writes", || {
+        fs::metadata(file).is_ok_and(|about| about.len() > 0)
+    });
+}
+
+fn interrupt(child: &Child) {
+    let mut kill = Command::new("kill");
+    let kill = kill.args(["-INT", &child.id().to_string()]).status();
+    assert!(kill.expect("kill runs").success());
+}
+
+fn ended(child: Child) -> (Output, String) {
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output, said)
+}
+
+#[test]
+fn a_capture_is_a_whole_file_however_it_ends() {
+    let mut switch = Switch::start(METRICS_OF_CAPTURED);
+    let file = switch.directory.join("all.pcapng");
+    let name = file.display().to_string();
+    fs::write(&file, "of before").expect("a file");
+
+    // What the switch refuses leaves a file as it is.
+    let refused = ["vm1", "mv2", "-w", &name];
+    let (output, said) = ended(switch.capture(&refused));
+    assert_eq!(output.status.code(), Some(1));
+    let advice = "no port \"mv2\"; did you mean \"vm2\"?";
+    assert!(said.contains(advice), "{said}");
+    for wrong in [["--at", "inn"], ["--mac", "52:54"], ["--count", "0"]] {
+        let (output, said) = ended(switch.capture(&wrong));
+        assert_eq!(output.status.code(), Some(2), "{said}");
+    }
+    assert_eq!(fs::read(&file).expect("a file"), b"of before");
+
+    // By Ctrl-C.
+    fs::remove_file(&file).expect("it is there");
+    let capture = switch.capture(&["-w", &name]);
+    begun(&file);
+    interrupt(&capture);
+    let (output, said) = ended(capture);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("0 frames, none lost"), "{said}");
+    // A section, six interfaces, and their counts.
+    assert_eq!(blocks(&fs::read(&file).expect("a file")), (13, true));
+
+    // By time, to standard output.
+    let short = ["vm2", "--at", "out", "--duration", "10ms"];
+    let (output, said) = ended(switch.capture(&short));
+    assert!(output.status.success(), "{said}");
+    assert_eq!(blocks(&output.stdout), (3, true));
+
+    // By the death of the switch.
+    fs::remove_file(&file).expect("it is there");
+    let capture = switch.capture(&["vm1", "-w", &name]);
+    begun(&file);
+    switch.child.kill().expect("it runs");
+    let (output, said) = ended(capture);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("the switch ended before"), "{said}");
+    assert_eq!(blocks(&fs::read(&file).expect("a file")), (4, false));
 }

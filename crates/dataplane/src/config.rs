@@ -49,6 +49,8 @@ pub const FLOW_QUOTA: u32 = 16_384;
 /// Ports of a switch.
 pub const PORTS_MAX: usize = 256;
 
+const MAC_ADVICE: &str = "write six bytes, such as \"52:54:00:12:34:56\"";
+
 /// A switch, as its file describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -362,17 +364,23 @@ fn list<T>(
 }
 
 fn parse_mac(text: &str) -> Result<Mac, Complaint> {
-    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
-    let bytes: Vec<_> = bytes.filter_map(Result::ok).collect();
-    let advice = "write six bytes, such as \"52:54:00:12:34:56\"";
-    let mac: Mac = bytes
-        .try_into()
-        .map_err(|_| Complaint::new(format!("'{text}' is no Ethernet address"), advice))?;
-    if text.len() != 17 || mac[0] & 1 != 0 {
+    let mac = read_mac(text)?;
+    if mac[0] & 1 != 0 {
         let reason = format!("'{text}' is not the address of one adapter");
-        return Err(Complaint::new(reason, advice));
+        return Err(Complaint::new(reason, MAC_ADVICE));
     }
     Ok(mac)
+}
+
+/// An Ethernet address that people have written.
+///
+/// # Errors
+/// It is none.
+pub fn read_mac(text: &str) -> Result<Mac, Complaint> {
+    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
+    let bytes: Vec<_> = bytes.filter_map(Result::ok).collect();
+    let mac = bytes.try_into().ok().filter(|_| text.len() == 17);
+    mac.ok_or_else(|| Complaint::new(format!("'{text}' is no Ethernet address"), MAC_ADVICE))
 }
 
 fn parse_prefix(text: &str) -> Result<(IpAddr, u8), Complaint> {

@@ -2,6 +2,8 @@
 //!
 //! `{"ask": "show"}` and `"ports"`, `"queues"`, `"drops"`, `"addresses"`, `"flows"`, `"reload"`. An
 //! answer is `{"ok": …}` or `{"error": "…"}`. Only the socket's owner may open it.
+//! `{"ask": "capture", "capture": {…}}` is answered with a file behind the line ([`Asked`],
+//! [`session`]).
 //! `{"ask": "takeover"}` is answered with everything that the switch has ([`crate::handover`]).
 
 use std::{
@@ -22,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
+    capture::{Asked, session},
     config::show_mac,
     count::Drop,
     engine::{Bay, Engine},
@@ -32,10 +35,15 @@ use crate::{
 };
 
 /// The longest question in bytes.
-const ASK_MAX: u64 = 4096;
+const ASK_MAX: u64 = 1 << 16;
 
 /// A question that takes longer is given up.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+const NONSENSE: &str = "the switch answered nonsense";
+
+/// The connection of a capture.
+pub type Captured = BufReader<UnixStream>;
 
 /// A question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +63,8 @@ pub enum Ask {
     Flows,
     /// Read the file again.
     Reload,
+    /// Capture frames.
+    Capture,
     /// Hand everything over to the process that asks.
     Takeover,
 }
@@ -62,6 +72,9 @@ pub enum Ask {
 #[derive(Debug, Serialize, Deserialize)]
 struct Request {
     ask: Ask,
+    /// What to capture.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    capture: Option<Asked>,
 }
 
 /// Answers at a socket in a thread of its own, while the process lives.
@@ -119,20 +132,26 @@ fn answer(
     stream: UnixStream,
     listener: &UnixListener,
     file: &Path,
-    service: &Service,
+    service: &Arc<Service>,
 ) -> anyhow::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
     BufReader::new(stream.try_clone()?.take(ASK_MAX)).read_line(&mut line)?;
     let request = serde_json::from_str::<Request>(&line);
-    if request
-        .as_ref()
-        .is_ok_and(|request| request.ask == Ask::Takeover)
-    {
-        return service.hand_over(&stream, listener).inspect_err(|error| {
-            tracing::warn!(%error, "nothing was handed over: this switch goes on");
-        });
+    match &request {
+        Ok(Request {
+            ask: Ask::Takeover, ..
+        }) => {
+            return service.hand_over(&stream, listener).inspect_err(|error| {
+                tracing::warn!(%error, "nothing was handed over: this switch goes on");
+            });
+        }
+        Ok(Request {
+            ask: Ask::Capture,
+            capture,
+        }) => return begin_capture(stream, capture.clone().unwrap_or_default(), service),
+        _ => {}
     }
     let result = request
         .map_err(|error| anyhow!("no question that is known: {error}"))
@@ -145,10 +164,23 @@ fn answer(
     Ok(())
 }
 
+/// A thread of its own captures.
+fn begin_capture(stream: UnixStream, asked: Asked, service: &Arc<Service>) -> anyhow::Result<()> {
+    let service = Arc::clone(service);
+    thread::Builder::new()
+        .name("capture".to_owned())
+        .spawn(move || {
+            if let Err(error) = session::serve(stream, &asked, &service) {
+                tracing::debug!(%error, "a client of a capture has gone");
+            }
+        })?;
+    Ok(())
+}
+
 fn respond(ask: Ask, file: &Path, service: &Service) -> anyhow::Result<Value> {
     let order = match ask {
         Ask::Reload => return Ok(serde_json::to_value(reload_file(service, file)?)?),
-        Ask::Takeover => bail!("it is answered elsewhere"),
+        Ask::Takeover | Ask::Capture => bail!("it is answered elsewhere"),
         Ask::Flows => return Ok(serde_json::to_value(report(service)?)?),
         Ask::Show => show,
         Ask::Ports => |worker: &mut Worker| each(&worker.engine, port),
@@ -281,7 +313,7 @@ fn addresses(worker: &mut Worker) -> Value {
     each.collect()
 }
 
-fn send(socket: &Path, ask: Ask) -> anyhow::Result<UnixStream> {
+fn send(socket: &Path, ask: Ask, capture: Option<Asked>) -> anyhow::Result<UnixStream> {
     let stream = UnixStream::connect(socket).with_context(|| {
         format!(
             "no switch answers at {}; start one with `sluicegate switch run FILE`, or name its socket",
@@ -289,7 +321,8 @@ fn send(socket: &Path, ask: Ask) -> anyhow::Result<UnixStream> {
         )
     })?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    writeln!(&stream, "{}", serde_json::to_string(&Request { ask })?)?;
+    let request = serde_json::to_string(&Request { ask, capture })?;
+    writeln!(&stream, "{request}")?;
     Ok(stream)
 }
 
@@ -298,7 +331,19 @@ fn send(socket: &Path, ask: Ask) -> anyhow::Result<UnixStream> {
 /// # Errors
 /// No switch answers there.
 pub fn ask_for_everything(socket: &Path) -> anyhow::Result<UnixStream> {
-    send(socket, Ask::Takeover)
+    send(socket, Ask::Takeover, None)
+}
+
+/// Asks a running switch for a capture: the names of what is captured, and the connection by which
+/// the file comes. It ends when this end is shut down for writing.
+///
+/// # Errors
+/// No switch answers there, or it refuses.
+pub fn capture(socket: &Path, asked: Asked) -> anyhow::Result<(Vec<String>, Captured)> {
+    let mut stream = BufReader::new(send(socket, Ask::Capture, Some(asked))?);
+    let mut answer = hear(&mut stream)?;
+    let points = serde_json::from_value(answer["points"].take()).context(NONSENSE)?;
+    Ok((points, stream))
 }
 
 /// Asks a running switch.
@@ -306,10 +351,13 @@ pub fn ask_for_everything(socket: &Path) -> anyhow::Result<UnixStream> {
 /// # Errors
 /// No switch answers there, or it refuses.
 pub fn ask(socket: &Path, ask: Ask) -> anyhow::Result<Value> {
-    let stream = send(socket, ask)?;
+    hear(&mut BufReader::new(send(socket, ask, None)?))
+}
+
+fn hear(stream: &mut Captured) -> anyhow::Result<Value> {
     let mut line = String::new();
-    BufReader::new(&stream).read_line(&mut line)?;
-    let mut answer: Value = serde_json::from_str(&line).context("the switch answered nonsense")?;
+    stream.read_line(&mut line)?;
+    let mut answer: Value = serde_json::from_str(&line).context(NONSENSE)?;
     match answer.get_mut("ok") {
         Some(value) => Ok(value.take()),
         None => Err(anyhow!(

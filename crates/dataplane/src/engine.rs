@@ -15,6 +15,7 @@ mod restore;
 #[cfg(test)]
 mod resumed;
 mod tags;
+mod taps;
 mod waits;
 
 use std::{collections::HashSet, mem, sync::Arc};
@@ -28,6 +29,7 @@ use sluicegate_vswitch::{
 
 use self::tags::{addresses, retag, seen_vlan};
 use crate::{
+    capture::{self, Seen, Taps},
     count::{Counters, Drop},
     frame::{Frame, FrameId, START, Store},
     govern::{Fate, Govern},
@@ -100,6 +102,8 @@ pub struct Engine {
     now_ns: u64,
     flood: Vec<u16>,
     ledger: Option<Arc<Ledger>>,
+    /// Captures that run, if any.
+    taps: Option<Box<Taps>>,
     /// Enforcement at its ports.
     pub govern: Option<Govern>,
 }
@@ -152,6 +156,7 @@ impl Engine {
             now_ns: 0,
             flood: Vec::new(),
             ledger: None,
+            taps: None,
             govern: None,
         }
     }
@@ -204,6 +209,9 @@ impl Engine {
         self.learning.set_port(number, None);
         if let Some(govern) = &mut self.govern {
             govern.detach(number);
+        }
+        if let Some(taps) = &mut self.taps {
+            taps.forget(number);
         }
         self.bays[usize::from(number)] = None;
         self.memories[usize::from(number)] = Arc::default();
@@ -288,7 +296,7 @@ impl Engine {
             self.keep_copy(id);
         }
         for id in self.switch.remove(|id| !dropped.contains(id)) {
-            self.drop_at(number, Drop::Left);
+            self.drop_at(id, number, Drop::Left);
             self.release(id);
         }
         // Of those that were cut, parts may wait still; their chains go with the ring all the same.
@@ -303,7 +311,7 @@ impl Engine {
     /// Drops all frames that wait for a port.
     fn discard(&mut self, number: u16, reason: Drop) {
         while let Some(id) = self.switch.take(side(number)) {
-            self.drop_at(number, reason);
+            self.drop_at(id, number, reason);
             self.release(id);
         }
         self.unblock(number);
@@ -462,6 +470,9 @@ impl Engine {
     /// Finds the exits of a frame and offers it to each.
     #[inline]
     fn forward(&mut self, number: u16, id: FrameId) {
+        if self.taps.is_some() {
+            self.show(id, number, capture::Point::In, None);
+        }
         let frame = self.frames.get_mut(id);
         let (to, source, tag, kind_at) = addresses(frame.start());
         let Some(bay) = self.bays[usize::from(number)].as_mut() else {
@@ -474,12 +485,10 @@ impl Engine {
             .is_some_and(|govern| govern.governs(number));
         let is_checked = is_governed || !bay.filter.is_open();
         if is_checked && !frame.work.spares_headers(frame.start()) {
-            bay.counters.drop(Drop::Malformed);
-            return;
+            return self.drop_at(id, number, Drop::Malformed);
         }
         if !bay.filter.is_open() && bay.filter.check(frame.start(), kind_at).is_err() {
-            bay.counters.drop(Drop::Forged);
-            return;
+            return self.drop_at(id, number, Drop::Forged);
         }
         let member = self.learning.membership(number);
         // An access port whose frames have a second tag would choose its VLAN behind a native one,
@@ -488,13 +497,11 @@ impl Engine {
         let nested = next.is_some_and(|next| is_tag(u16::from_be_bytes([next[0], next[1]])));
         let has_vlan = matches!(member, Some(Membership::Access(vlan)) if *vlan != 0);
         if nested && (has_vlan || is_governed) {
-            bay.counters.drop(Drop::Vlan);
-            return;
+            return self.drop_at(id, number, Drop::Vlan);
         }
         let tag = tag.map(|tag| tag & 0xfff);
         let Some(vlan) = member.and_then(|member| member.classify(tag)) else {
-            bay.counters.drop(Drop::Vlan);
-            return;
+            return self.drop_at(id, number, Drop::Vlan);
         };
         frame.vlan = vlan;
         let fack = match self.govern.as_mut().filter(|_| is_governed) {
@@ -511,7 +518,7 @@ impl Engine {
                 ) {
                     Fate::Pass => None,
                     Fate::PassWith(fack) => Some(fack),
-                    Fate::Drop(reason) => return bay.counters.drop(reason),
+                    Fate::Drop(reason) => return self.drop_at(id, number, reason),
                     Fate::Consumed => return,
                 }
             }
@@ -519,7 +526,7 @@ impl Engine {
         match self.learning.route(vlan, number, source, to, self.now_ns) {
             Route::To(exit) => self.offer(id, exit),
             Route::Flood => self.offer_all(id, number, vlan),
-            Route::Back => bay.counters.drop(Drop::Back),
+            Route::Back => self.drop_at(id, number, Drop::Back),
         }
         if let Some(fack) = fack {
             self.follow(id, &fack);
@@ -586,12 +593,10 @@ impl Engine {
             return;
         };
         if !bay.port.is_up() && bay.awaited_ns.is_none() {
-            bay.counters.drop(Drop::NoReceiver);
-            return;
+            return self.drop_at(id, exit, Drop::NoReceiver);
         }
         if bay.flooded >= FLOODED_MAX {
-            bay.counters.drop(Drop::Flooded);
-            return;
+            return self.drop_at(id, exit, Drop::Flooded);
         }
         bay.flooded += 1;
         let frame = self.frames.get(id);
@@ -615,7 +620,7 @@ impl Engine {
             return;
         };
         if !bay.port.is_up() && bay.awaited_ns.is_none() {
-            bay.counters.drop(Drop::NoReceiver);
+            self.drop_at(id, exit, Drop::NoReceiver);
         } else if self.reaches(id, exit) {
             self.offer_edited(id, exit);
         }
@@ -653,7 +658,7 @@ impl Engine {
         ) {
             Fate::Pass | Fate::PassWith(_) => true,
             Fate::Drop(reason) => {
-                self.drop_at(exit, reason);
+                self.drop_at(id, exit, reason);
                 false
             }
             Fate::Consumed => false,
@@ -675,7 +680,7 @@ impl Engine {
                 Handover::Taken if self.choice.lossless => return,
                 Handover::Taken => return self.keep_copy(id),
                 Handover::Dropped(_) | Handover::Held => {
-                    self.drop_at(exit, Drop::Full);
+                    self.drop_at(id, exit, Drop::Full);
                     return self.release(id);
                 }
             }
@@ -712,7 +717,7 @@ impl Engine {
             (None, None) => Ok(vec![whole]),
         };
         let Ok(parts) = parts else {
-            return self.drop_at(from, Drop::Malformed);
+            return self.drop_at(id, from, Drop::Malformed);
         };
         // A predecessor has delivered the first of them.
         let delivered = usize::from(self.frames.get(id).parts);
@@ -731,9 +736,13 @@ impl Engine {
         }
     }
 
-    fn drop_at(&mut self, number: u16, reason: Drop) {
+    /// Counts that a frame is dropped at a port.
+    fn drop_at(&mut self, id: FrameId, number: u16, reason: Drop) {
         if let Some(bay) = self.bay_mut(number) {
             bay.counters.drop(reason);
+        }
+        if self.taps.is_some() {
+            self.show(id, number, capture::Point::Drop, Some(reason));
         }
     }
 
@@ -825,7 +834,7 @@ impl Engine {
             .membership(exit)
             .and_then(|m| m.egress(frame.vlan))
         else {
-            self.drop_at(exit, Drop::Vlan);
+            self.drop_at(id, exit, Drop::Vlan);
             return Delivery::Refused;
         };
         let Some(Some(bay)) = self.bays.get_mut(usize::from(exit)) else {
@@ -833,15 +842,8 @@ impl Engine {
         };
         let mut edited = [0; START + 4];
         let (start, shift) = retag(frame, tagging, &mut edited);
-        let outgoing = Outgoing {
-            pair: frame.pair,
-            start,
-            own: frame.is_own().then_some(&frame.own),
-            pieces: &frame.pieces,
-            memory: &self.memories[usize::from(frame.from)],
-            work: frame.work.shifted(shift),
-            rest_bytes: frame.bytes - frame.start().len() as u32,
-        };
+        let memory = &self.memories[usize::from(frame.from)];
+        let outgoing = Outgoing::new(frame, start, shift, memory);
         let delivered = match bay.port.deliver(&outgoing) {
             Ok(delivered) => delivered,
             Err(Broken(reason)) => {
@@ -849,13 +851,20 @@ impl Engine {
                 return Delivery::Down;
             }
         };
-        match delivered {
-            Delivery::Done => bay.counters.delivered(outgoing.bytes()),
-            Delivery::NoRoom => {}
-            Delivery::TooLong => bay.counters.drop(Drop::TooLong),
-            Delivery::Down => bay.counters.drop(Drop::NoReceiver),
-            Delivery::Refused => bay.counters.drop(Drop::Refused),
-        }
+        let reason = match delivered {
+            Delivery::Done => {
+                bay.counters.delivered(outgoing.bytes());
+                if let Some(taps) = &mut self.taps {
+                    taps.see(exit, &Seen::delivered(outgoing));
+                }
+                return delivered;
+            }
+            Delivery::NoRoom => return delivered,
+            Delivery::TooLong => Drop::TooLong,
+            Delivery::Down => Drop::NoReceiver,
+            Delivery::Refused => Drop::Refused,
+        };
+        self.drop_at(id, exit, reason);
         delivered
     }
 }

@@ -54,7 +54,36 @@ pub struct Outgoing<'a> {
     pub rest_bytes: u32,
 }
 
-impl Outgoing<'_> {
+impl<'a> Outgoing<'a> {
+    /// A frame with this start, by `shift` bytes longer than its own.
+    #[inline]
+    pub fn new(frame: &'a Frame, start: &'a [u8], shift: i16, memory: &'a Memory) -> Self {
+        Self {
+            pair: frame.pair,
+            start,
+            own: frame.is_own().then_some(&frame.own),
+            pieces: &frame.pieces,
+            memory,
+            work: frame.work.shifted(shift),
+            rest_bytes: frame.bytes - frame.start().len() as u32,
+        }
+    }
+
+    /// Appends its first `bytes` bytes, or all.
+    pub fn head(&self, bytes: usize, to: &mut Vec<u8>) {
+        let start = &self.start[..bytes.min(self.start.len())];
+        to.extend_from_slice(start);
+        let mut left = bytes - start.len();
+        if let Some(own) = self.own {
+            return to.extend_from_slice(&own[..left.min(own.len())]);
+        }
+        for piece in self.pieces {
+            let part = piece.first(piece.len.min(left as u32));
+            self.memory.append(&[part], to);
+            left -= part.len as usize;
+        }
+    }
+
     /// Its length.
     #[inline]
     pub fn bytes(&self) -> u32 {

@@ -2,13 +2,8 @@
 
 mod common;
 
-use common::{Bench, Guest, LINUX, PLAIN, frame, introduce, mac, number, until};
-use sluicegate_dataplane::{
-    config::Config,
-    count::Drop,
-    offload::{Family, HEADER, Work},
-    vhost::feature,
-};
+use common::{Bench, Guest, LINUX, PLAIN, frame, introduce, mac, number, segment, until};
+use sluicegate_dataplane::{config::Config, count::Drop, vhost::feature};
 
 /// A frame with a tag behind its addresses.
 fn tagged(vlan: u16, frame: &[u8]) -> Vec<u8> {
@@ -71,44 +66,6 @@ fn a_port_uses_only_its_own_addresses() {
     assert_eq!(b.expect(), packet([10, 0, 0, 1]));
     assert_eq!(bench.drops(0, Drop::Forged), 2);
     assert!(b.receive().is_none());
-}
-
-/// A segment of TCP over IPv4 with so much payload, without its checksum.
-fn segment(to: [u8; 6], from: [u8; 6], payload: usize) -> (Vec<u8>, [u8; HEADER]) {
-    let mut bytes = Vec::new();
-    bytes.extend(to);
-    bytes.extend(from);
-    bytes.extend([
-        8, 0, 0x45, 0, 0, 0, 0, 1, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
-    ]);
-    bytes.extend([
-        4,
-        0,
-        5,
-        0,
-        0,
-        0,
-        0,
-        100,
-        0,
-        0,
-        0,
-        1,
-        5 << 4,
-        0x18,
-        1,
-        0,
-        0,
-        0,
-        0,
-        0,
-    ]);
-    bytes.extend((0..payload).map(|at| at as u8));
-    let work = Work {
-        checksum: Some((34, 16)),
-        segment: Some((Family::Tcp4, 1400, false)),
-    };
-    (bytes, work.header(54))
 }
 
 #[test]

@@ -17,6 +17,7 @@ use sluicegate_fabric::{
     cee::{Notification, PRIORITIES},
     graph::PortId,
 };
+use sluicegate_pcapng::{Direction, Passage, Writer};
 use sluicegate_scenario::{
     experiment::{HostId, Node, Variant},
     inspect::{Captures, Point},
@@ -25,7 +26,6 @@ use sluicegate_scenario::{
 use crate::{
     frame::{self, Route},
     packet::{Blocks, Packet},
-    pcapng::{Direction, Writer},
 };
 
 /// Where a frame is seen.
@@ -306,14 +306,15 @@ impl Sink {
             if next.at_ps > until_ps {
                 break;
             }
+            let passage = Passage {
+                interface: next.interface,
+                direction: next.direction,
+                time_ns: next.at_ps / 1_000,
+                wire_bytes: next.wire_bytes,
+                comment: None,
+            };
             writer
-                .frame(
-                    next.interface,
-                    next.direction,
-                    next.at_ps / 1_000,
-                    &next.head,
-                    next.wire_bytes,
-                )
+                .frame(&passage, |to| to.extend(&next.head))
                 .with_context(|| format!("{}: cannot be written", self.path.display()))?;
             self.waiting.pop();
         }

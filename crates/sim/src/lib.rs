@@ -27,7 +27,6 @@ mod measure;
 pub mod message_headers;
 pub mod net;
 pub mod packet;
-pub mod pcapng;
 mod trace;
 pub mod wheel;
 pub mod world;

@@ -24,7 +24,7 @@ use rustix::{
 use sluicegate_dataplane::{
     config::Config,
     memory::{Memory, Piece, Region, Word},
-    offload::HEADER,
+    offload::{Family, HEADER, Work},
     service::Service,
     vhost::feature,
 };
@@ -567,4 +567,42 @@ pub fn introduce(guests: &mut [(&mut Guest, u8)]) {
             }
         }
     }
+}
+
+/// A segment of TCP over IPv4 with so much payload, without its checksum.
+pub fn segment(to: [u8; 6], from: [u8; 6], payload: usize) -> (Vec<u8>, [u8; HEADER]) {
+    let mut bytes = Vec::new();
+    bytes.extend(to);
+    bytes.extend(from);
+    bytes.extend([
+        8, 0, 0x45, 0, 0, 0, 0, 1, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+    ]);
+    bytes.extend([
+        4,
+        0,
+        5,
+        0,
+        0,
+        0,
+        0,
+        100,
+        0,
+        0,
+        0,
+        1,
+        5 << 4,
+        0x18,
+        1,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ]);
+    bytes.extend((0..payload).map(|at| at as u8));
+    let work = Work {
+        checksum: Some((34, 16)),
+        segment: Some((Family::Tcp4, 1400, false)),
+    };
+    (bytes, work.header(54))
 }
