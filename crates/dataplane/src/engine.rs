@@ -242,15 +242,19 @@ impl Engine {
     /// What is wrong with the change; the session ends.
     pub fn apply(&mut self, number: u16, change: Change) -> Result<u16, String> {
         let index = usize::from(number);
-        if matches!(change, Change::Memory(_) | Change::Stop(_) | Change::Gone) {
+        if matches!(
+            change,
+            Change::Memory(_) | Change::Stop(_) | Change::Gone(_)
+        ) {
             self.detach(number);
             self.settle();
         }
-        let (starts, is_gone) = match change {
-            Change::Start(..) => (true, false),
-            Change::Gone => (false, true),
-            _ => (false, false),
+        let (starts, gone) = match &change {
+            Change::Start(..) => (true, None),
+            Change::Gone(reason) => (false, Some(reason.clone())),
+            _ => (false, None),
         };
+        let is_gone = gone.is_some();
         let Some(Some(bay)) = self.bays.get_mut(index) else {
             return Err("the port was removed".to_owned());
         };
@@ -262,6 +266,9 @@ impl Engine {
         self.memories[index] = Arc::clone(device.memory());
         if starts && base.is_ok() {
             bay.closed = None;
+        }
+        if let Some(Some(reason)) = gone {
+            bay.closed = Some(reason);
         }
         bay.ends &= !is_gone;
         self.note_pairs(number, is_gone && had_rings);

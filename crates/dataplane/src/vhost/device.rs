@@ -302,7 +302,7 @@ impl Device {
                     queue.mark(self.log.as_deref());
                 }
             }
-            Change::Gone => self.leave(),
+            Change::Gone(_) => self.leave(),
         }
         self.update_pairs();
         Ok(base)
