@@ -78,7 +78,7 @@ pub struct Bay {
     pub counters: Counters,
     /// Why it was closed: what its guest did.
     pub closed: Option<String>,
-    /// Its connection is to end.
+    /// Its connection is to end, and says nothing more.
     pub ends: bool,
     /// Since when its receiver has no room, ns.
     blocked_ns: Option<u64>,
@@ -258,6 +258,9 @@ impl Engine {
         let Some(Some(bay)) = self.bays.get_mut(index) else {
             return Err("the port was removed".to_owned());
         };
+        if bay.ends && !is_gone {
+            return Err("the port is closed".to_owned());
+        }
         let Port::Vhost(device) = &mut bay.port else {
             return Err("the port has no rings".to_owned());
         };
@@ -267,7 +270,7 @@ impl Engine {
         if starts && base.is_ok() {
             bay.closed = None;
         }
-        if let Some(Some(reason)) = gone {
+        if let Some(Some(reason)) = gone.filter(|_| !bay.ends) {
             bay.closed = Some(reason);
         }
         bay.ends &= !is_gone;

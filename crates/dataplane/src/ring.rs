@@ -230,14 +230,18 @@ impl Ring {
     /// Looks again for available chains and returns how many there are.
     ///
     /// # Errors
-    /// As [`Ring::available`].
+    /// As [`Ring::available`], or an index that goes back: chains may have been read ahead.
     pub fn look(&mut self) -> Result<u16, Broken> {
         let index = self.available_index.load();
-        if index.wrapping_sub(self.next_available) > self.size {
+        let count = index.wrapping_sub(self.next_available);
+        if count > self.size {
             return Err(Broken("its index jumps by more than the ring holds"));
         }
+        if count < self.known() {
+            return Err(Broken("its index goes back"));
+        }
         self.seen_available = index;
-        Ok(self.known())
+        Ok(count)
     }
 
     /// Reads chains ahead, at most so many, and starts to fetch their buffers: so the frames of a

@@ -300,7 +300,7 @@ impl Worker {
     fn end_sessions(&mut self) {
         for (port, session) in &self.sessions {
             let bay = self.engine.bay_mut(*port);
-            if bay.is_some_and(|bay| std::mem::take(&mut bay.ends)) {
+            if bay.is_some_and(|bay| bay.ends) {
                 session.disconnect();
             }
         }

@@ -106,6 +106,15 @@ fn an_index_that_jumps() {
     });
 }
 
+/// The switch has read some of its receive buffers ahead when they are taken back.
+#[test]
+fn an_index_that_goes_back() {
+    closes("its index goes back", |bad| {
+        until("a frame", || bad.receive.used_index.load() > 0);
+        bad.receive.available_index.store(100);
+    });
+}
+
 #[test]
 fn a_head_beyond_the_ring() {
     closes("begins beyond the ring", |bad| bad.offer_head(SIZE));
@@ -279,6 +288,13 @@ fn a_storm_of_kicks_and_garbage_on_the_socket() {
         // The switch may have closed the connection after the first bytes.
         let _ = stream.write_all(&bytes);
     }
+    let mut long = UnixStream::connect(&socket).expect("it listens");
+    let header = [1, 1, 9000].map(u32::to_le_bytes).concat();
+    long.write_all(&header).expect("a header");
+    until("a reason", || {
+        let closed = bench.ask(|worker| worker.engine.bay_mut(2).and_then(|bay| bay.closed.clone()));
+        closed.as_deref() == Some("a message of 9000 bytes")
+    });
     // One that says nothing, and one that says half of a message.
     let silent = UnixStream::connect(&socket).expect("it listens");
     thread::sleep(Duration::from_millis(50));

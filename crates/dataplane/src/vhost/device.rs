@@ -360,9 +360,9 @@ impl Device {
 
     /// The record of a ring begins.
     fn begin(&self, queue: &mut Queue) -> Result<(), Refused> {
-        let place = self.place(&queue.ring)?;
         queue.recorded = (queue.taken, queue.ring.next_used());
         if let Some(record) = &mut queue.record {
+            let place = self.place(&queue.ring)?;
             record
                 .begin(place, queue.ring.size(), queue.taken, queue.recorded.1)
                 .map_err(|error| Refused(format!("the record of a ring: {error:#}")))?;
@@ -373,10 +373,11 @@ impl Device {
     /// Goes on where a predecessor was killed, if this is the ring that it had: then its driver has
     /// been shown either what is in force or what was before.
     fn resume(&self, queue: &mut Queue) -> Result<bool, Refused> {
+        let Some(record) = queue.record.as_mut() else {
+            return Ok(false);
+        };
         let place = self.place(&queue.ring)?;
-        let record = queue.record.as_mut();
-        let Some(resumed) = record.and_then(|record| record.resume(place, queue.ring.size()))
-        else {
+        let Some(resumed) = record.resume(place, queue.ring.size()) else {
             return Ok(false);
         };
         let shown = queue.ring.next_used();
