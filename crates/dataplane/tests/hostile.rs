@@ -292,7 +292,8 @@ fn a_storm_of_kicks_and_garbage_on_the_socket() {
     let header = [1, 1, 9000].map(u32::to_le_bytes).concat();
     long.write_all(&header).expect("a header");
     until("a reason", || {
-        let closed = bench.ask(|worker| worker.engine.bay_mut(2).and_then(|bay| bay.closed.clone()));
+        let closed =
+            bench.ask(|worker| worker.engine.bay_mut(2).and_then(|bay| bay.closed.clone()));
         closed.as_deref() == Some("a message of 9000 bytes")
     });
     // One that says nothing, and one that says half of a message.

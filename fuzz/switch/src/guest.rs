@@ -142,7 +142,10 @@ impl Guest {
         let ring = &mut self.rings[index];
         ring.next_used = ring.next_used.wrapping_add(1);
         let out = &mut ring.out[word(0) as usize];
-        assert!(*out, "broken: a chain came back that the switch did not have");
+        assert!(
+            *out,
+            "broken: a chain came back that the switch did not have"
+        );
         *out = false;
         Some((word(0) as u16, word(4)))
     }
@@ -232,7 +235,11 @@ impl Guest {
         }
         let in_order = number == self.got || may_miss && number > self.got;
         assert!(in_order, "broken: frame {number} came, not {}", self.got);
-        assert_eq!(frame.len(), 60 + (number % 5) as usize * 300, "broken: length");
+        assert_eq!(
+            frame.len(),
+            60 + (number % 5) as usize * 300,
+            "broken: length"
+        );
         let payload = &frame[30..];
         assert!(
             payload.iter().all(|&byte| byte == number as u8),
@@ -416,7 +423,10 @@ impl Friends {
             return;
         }
         let sum = |count: fn(&sluicegate_dataplane::count::Counters) -> u64| {
-            engine.bays().map(|(_, bay)| count(&bay.counters)).sum::<u64>()
+            engine
+                .bays()
+                .map(|(_, bay)| count(&bay.counters))
+                .sum::<u64>()
         };
         let taken = sum(|counters| counters.received_frames);
         let done = sum(|counters| counters.delivered_frames + counters.dropped());

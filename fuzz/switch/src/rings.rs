@@ -6,12 +6,7 @@
 //! - nothing is written beside a region; what was taken is delivered, dropped or waits;
 //! - the switch comes to rest, and holds nothing when the hostile guests have gone.
 
-use std::{
-    fs::File,
-    os::unix::fs::FileExt,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fs::File, os::unix::fs::FileExt, sync::Arc, time::Duration};
 
 use rustix::fs::ftruncate;
 use sluicegate_dataplane::{
@@ -264,7 +259,11 @@ impl Hostile {
             3 => mac(40),
             _ => mac(other),
         };
-        let from = if what & 8 == 0 { mac(self.port) } else { mac(0) };
+        let from = if what & 8 == 0 {
+            mac(self.port)
+        } else {
+            mac(0)
+        };
         bytes.extend([to, from].concat());
         if what & 0x10 != 0 {
             bytes.extend([0x81, 0, 0, input.byte() % 8]);
@@ -277,11 +276,12 @@ impl Hostile {
             bytes.extend([4, 0, 5, 0, 0, 0, 0, input.byte(), 0, 0, 0, input.byte()]);
             bytes.extend([5 << 4, input.byte(), 1, 0, 0, 0, 0, 0]);
         }
-        let length = match what >> 6 {
-            0 => 72,
-            1 => input.half() as u32 % 2000,
-            2 => input.half().into(),
-            _ => 0xffff + u32::from(input.byte()),
+        // The longest take as much time as a hundred others.
+        let length = match (what >> 6, input.half()) {
+            (0, _) => 72,
+            (1, any) => u32::from(any % 2000),
+            (3, any) if any & 15 == 15 => 0xffff + u32::from(any >> 8),
+            (_, any) => u32::from(any % 5000),
         };
         let at = REGIONS[3].guest + u64::from(input.byte()) * 8;
         self.write(at, &bytes);
@@ -300,7 +300,7 @@ impl Hostile {
         } else {
             self.describe(ring, slot, at, length, (0, 0));
         }
-        for _ in 0..=how >> 5 {
+        for _ in 0..=how >> 7 {
             self.offer(ring, slot);
         }
     }
@@ -438,7 +438,11 @@ impl World {
             23 => {
                 let how = input.byte();
                 let size = 1 << (how & 7);
-                let at = if how & 8 == 0 { ring as u64 * RING } else { input.word() };
+                let at = if how & 8 == 0 {
+                    ring as u64 * RING
+                } else {
+                    input.word()
+                };
                 if how & 16 != 0 {
                     hostile.bases[ring] = input.half();
                 }
