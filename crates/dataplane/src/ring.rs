@@ -296,7 +296,8 @@ impl Ring {
         self.ahead_at += usize::from(chains);
     }
 
-    /// Adds the pieces of a chain to `pieces`. `writable` says which kind of chain this ring has.
+    /// Adds the pieces of a chain to `pieces`, and returns how many descriptors were read.
+    /// `writable` says which kind of chain this ring has.
     ///
     /// # Errors
     /// A loop, a piece outside of the guest's memory, one of the other kind, an indirect table that
@@ -307,10 +308,10 @@ impl Ring {
         head: u16,
         writable: bool,
         pieces: &mut Vec<Piece>,
-    ) -> Result<(), Broken> {
+    ) -> Result<usize, Broken> {
         let (mut table, mut entries) = (self.descriptors, u32::from(self.size));
         let (mut at, mut indirect) = (head, false);
-        for _ in 0..CHAIN_MAX {
+        for read in 1..=CHAIN_MAX {
             if u32::from(at) >= entries {
                 return Err(Broken("a chain goes on beyond its table"));
             }
@@ -337,7 +338,7 @@ impl Ring {
                 pieces.push(piece);
             }
             if descriptor.flags & NEXT == 0 {
-                return Ok(());
+                return Ok(read);
             }
             at = descriptor.next;
         }

@@ -169,6 +169,28 @@ fn receive_buffers_without_room() {
     });
 }
 
+/// All of its receive buffers are one chain of 200 bytes.
+#[test]
+fn receive_buffers_of_many_short_pieces_take_no_long_frames() {
+    let bench = Bench::new("", &[("a", ""), ("bad", "")]);
+    let [mut a, bad] = ["a", "bad"].map(|port| bench.guest(port, PLAIN));
+    for slot in 0..200 {
+        let flags = if slot < 199 { WRITE | NEXT } else { WRITE };
+        bad.describe(0, slot, GUEST + bad.buffer(0, slot), 1, flags, slot + 1);
+    }
+    for entry in 0..u64::from(SIZE) {
+        let at = bad.memory.guest(GUEST + 0x4004 + 2 * entry, 2);
+        bad.memory.write(at.expect("in memory"), &[0, 0]);
+    }
+    for bytes in [900, 1400] {
+        assert!(a.send(&frame(mac(2), mac(1), 1, bytes)));
+    }
+    until("both are read", || a.room() == usize::from(SIZE));
+    let taken = bench.ask(|worker| worker.engine.bay_mut(1).map(|bay| bay.counters));
+    assert_eq!(taken.map(|counters| counters.delivered_frames), Some(1));
+    assert_eq!(bench.drops(1, Reason::TooLong), 1);
+}
+
 #[test]
 fn memory_that_shrinks() {
     closes("its memory has shrunk", |bad| {

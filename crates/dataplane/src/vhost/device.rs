@@ -22,7 +22,8 @@ use crate::{
 /// merge: without `num_buffers`.
 const LEGACY_HEADER: usize = 10;
 
-/// A frame takes at most so many receive buffers.
+/// A frame takes at most so many receive buffers, and about as many descriptors of them are read:
+/// a guest whose buffers are long chains of short pieces takes no time from others.
 const BUFFERS_MAX: usize = 1024;
 
 /// So many receive buffers are fetched into the cache at a time.
@@ -531,9 +532,10 @@ impl Device {
         frame.pieces.clear();
         match seen.and_then(|seen| seen.piece) {
             Some(piece) => frame.pieces.push(piece),
-            None => queue
-                .ring
-                .chain(&self.memory, head, false, &mut frame.pieces)?,
+            None => {
+                let (ring, pieces) = (&queue.ring, &mut frame.pieces);
+                ring.chain(&self.memory, head, false, pieces)?;
+            }
         }
         if again.is_none() {
             queue.hold(head)?;
@@ -796,10 +798,10 @@ fn gather(
 ) -> Result<Delivery, Broken> {
     pieces.clear();
     heads.clear();
-    let mut found = 0;
+    let (mut found, mut read) = (0, 0);
     while found < wanted {
         let ahead = heads.len() as u16;
-        if heads.len() >= BUFFERS_MAX {
+        if read >= BUFFERS_MAX {
             return Ok(Delivery::TooLong);
         }
         if ahead >= ring.known() && ring.look()? <= ahead {
@@ -810,7 +812,7 @@ fn gather(
             });
         }
         let (head, before) = (ring.head(memory, ahead)?, pieces.len());
-        ring.chain(memory, head, true, pieces)?;
+        read += ring.chain(memory, head, true, pieces)?;
         let room = pieces[before..].iter().map(|piece| u64::from(piece.len));
         let room = room.sum::<u64>().min(u64::from(wanted)) as u32;
         if room == 0 {
