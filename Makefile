@@ -114,7 +114,7 @@ lint: ## formatting, clippy, C warnings natively and for BPF, links and lines of
 	@scripts/lint.sh
 
 .PHONY: fuzz
-fuzz: ## fuzz core for TIME seconds per target
+fuzz: ## fuzz core, readers of files and the switch for TIME seconds per target
 	@scripts/setup.sh test
 	@fuzz/run.sh "$(TIME)"
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets and runs each for a bounded time.
 #
-#   run.sh SECONDS [TARGET…]   targets: every fuzz_*.c here and goal, by default
+#   run.sh SECONDS [TARGET…]   targets: every fuzz_*.c here, goal, rings and messages, by default
+#   INPUTS=N run.sh 0 TARGET…  so many inputs each instead, however long they take
 #
 # The corpus of each target stays in fuzz/corpus/TARGET; an input that breaks an invariant is
 # left in fuzz/artifacts/ and printed (in base64, so that it can be taken from another machine's output). Repeat one
@@ -18,6 +19,10 @@ SANITIZERS=-fsanitize=fuzzer,address,undefined
 FLAGS=(-std=c11 -O2 -g -Wall -Wextra -Werror -fno-sanitize-recover=all -fno-omit-frame-pointer
 	-I"$CORE_INCLUDE" -Ifuzz)
 
+# Of the switch's targets: what is freed stays for a megabyte, and where it was is told by few calls.
+SWITCH_ASAN=quarantine_size_mb=1:thread_local_quarantine_size_kb=64:malloc_context_size=4
+SWITCH_ASAN+=:detect_stack_use_after_return=0:detect_leaks=0
+
 build() { # build SOURCE OUTPUT FLAGS…
 	local source=$1 output=$2
 	shift 2
@@ -33,6 +38,38 @@ build_goal() {
 		--target "$(rustc -vV | sed -n 's/^host: //p')" --target-dir "$BIN/goal-target"
 	"$SG_CLANG" -fsanitize=fuzzer -o "$BIN/goal" -Wl,--whole-archive \
 		"$BIN"/goal-target/*/release/libfuzz_goal.a -Wl,--no-whole-archive -lpthread -ldl -lm
+}
+
+# The switch is Rust, too, and runs under ASan, which the compiler still calls unstable. Memory of
+# guests is no memory of the allocator: its accesses are checked by the switch itself, and what ASan
+# sees are the frames, tables and messages that it makes of them. One program is both targets.
+build_switch() {
+	local flags="-Cpasses=sancov-module -Ccodegen-units=1 -Cllvm-args=-sanitizer-coverage-level=4"
+	flags+=" -Cllvm-args=-sanitizer-coverage-inline-8bit-counters"
+	flags+=" -Cllvm-args=-sanitizer-coverage-pc-table -Cpanic=abort -Zsanitizer=address"
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS=$flags cargo build --quiet --release --locked \
+		--manifest-path fuzz/switch/Cargo.toml --target "$(rustc -vV | sed -n 's/^host: //p')" \
+		--target-dir "$BIN/switch-target"
+	"$SG_CLANG" -fsanitize=fuzzer,address -o "$BIN/switch" -Wl,--whole-archive \
+		"$BIN"/switch-target/*/release/libfuzz_switch.a -Wl,--no-whole-archive -lpthread -ldl -lm
+	ln -f "$BIN/switch" "$BIN/rings"
+	ln -f "$BIN/switch" "$BIN/messages"
+}
+
+# Two guests with rings, buffers and segments; frontends that keep the rules, up to a point.
+switch_seeds() { # switch_seeds TARGET
+	mkdir -p "fuzz/corpus/$1" fuzz/artifacts
+	case $1 in
+	rings)
+		printf '\0\x19\x19\x09\0\x20\x02\0\x08\x89\0\x20\x02\0\x08\x05\x02\x40\xc4\0\0\0\0\0\0\0\0' \
+			>fuzz/corpus/rings/segment
+		printf '\x01\x18\x1a\x05\x01\0\x01\x01\0\0\0\0\x33\x1e\x02\x04\x10\0\x16\x18\x02' >fuzz/corpus/rings/short
+		;;
+	messages)
+		printf '\0\0\xf6\0\x1d\x0d\x1a\x0b\x0f' >fuzz/corpus/messages/proper
+		printf '\0\x34\xf6\0\x01\x04\x01\x40\0\x02' >fuzz/corpus/messages/again
+		;;
+	esac
 }
 
 goal_seeds() {
@@ -54,9 +91,14 @@ seeds() { # seeds TARGET: the starting corpus, made afresh by a program
 }
 
 fuzz() { # fuzz TARGET SECONDS
-	local target=$1 seconds=$2 log
+	local target=$1 log options=(-max_total_time="$2")
 	log=$BIN/$target.log
-	if "$BIN/$target" -max_total_time="$seconds" -max_len=1024 -timeout=10 -rss_limit_mb=2048 \
+	[ -z "${INPUTS:-}" ] || options=(-runs="$INPUTS")
+	case $target in
+	# All inputs have the same chance, which takes less time than to weigh them.
+	rings | messages) options+=(-entropic=0) ;;
+	esac
+	if "$BIN/$target" "${options[@]}" -max_len=1024 -timeout=10 -rss_limit_mb=2048 \
 		-artifact_prefix="fuzz/artifacts/$target-" -print_final_stats=1 \
 		"fuzz/corpus/$target" >"$log" 2>&1; then
 		printf '%-14s ok      %s\n' "$target" "$(summary "$log")"
@@ -88,7 +130,7 @@ main() {
 	[ -n "$SG_CLANG" ] || die "no clang >= $SG_CLANG_MAJOR; run scripts/setup.sh test"
 	if [ $# -eq 0 ]; then
 		mapfile -t targets < <(cd fuzz && printf "%s\n" fuzz_*.c | sed "s/^fuzz_//; s/\.c$//")
-		set -- "${targets[@]}" goal
+		set -- "${targets[@]}" goal rings messages
 	fi
 	mkdir -p "$BIN"
 	build fuzz/seeds.c "$BIN/seeds" -fsanitize=address,undefined
@@ -97,6 +139,12 @@ main() {
 			build_goal
 			goal_seeds
 			fuzz goal "$seconds" || failed=1
+			continue
+		fi
+		if [ "$target" = rings ] || [ "$target" = messages ]; then
+			build_switch
+			switch_seeds "$target"
+			ASAN_OPTIONS=$SWITCH_ASAN fuzz "$target" "$seconds" || failed=1
 			continue
 		fi
 		build "fuzz/fuzz_$target.c" "$BIN/$target" "$SANITIZERS"

@@ -16,6 +16,9 @@ cd "$SG_ROOT" || exit 1
 
 # Ten million frames of a hostile tenant, its peer and strangers, and more.
 HOSTILE_SECONDS=${HOSTILE_SECONDS:-600}
+# Inputs of hostile guests and of hostile frontends at the userspace switch.
+RING_INPUTS=${RING_INPUTS:-10000000}
+MESSAGE_INPUTS=${MESSAGE_INPUTS:-2000000}
 
 out=${1:?usage: experiments.sh DIR}
 sluicegate=target/release/sluicegate
@@ -110,6 +113,8 @@ done
 stage "numbered frames" switch scripts/frames.sh
 stage "property tests" all scripts/properties.sh
 stage "hostile frames" core fuzz/run.sh "$HOSTILE_SECONDS" hostile
+stage "hostile guests" switch env INPUTS="$RING_INPUTS" fuzz/run.sh 0 rings
+stage "hostile frontends" switch env INPUTS="$MESSAGE_INPUTS" fuzz/run.sh 0 messages
 stage "seeds" sim scripts/seeds.sh "$out/seeds"
 stage "theory" sim cargo test --release --locked -q -p sluicegate-sim --test theory
 if $root; then

@@ -80,7 +80,7 @@ pub struct Bay {
     pub counters: Counters,
     /// Why it was closed: what its guest did.
     pub closed: Option<String>,
-    /// Its connection is to end.
+    /// Its connection is to end, and says nothing more.
     pub ends: bool,
     /// Since when its receiver has no room, ns.
     blocked_ns: Option<u64>,
@@ -250,18 +250,25 @@ impl Engine {
     /// What is wrong with the change; the session ends.
     pub fn apply(&mut self, number: u16, change: Change) -> Result<u16, String> {
         let index = usize::from(number);
-        if matches!(change, Change::Memory(_) | Change::Stop(_) | Change::Gone) {
+        if matches!(
+            change,
+            Change::Memory(_) | Change::Stop(_) | Change::Gone(_)
+        ) {
             self.detach(number);
             self.settle();
         }
-        let (starts, is_gone) = match change {
-            Change::Start(..) => (true, false),
-            Change::Gone => (false, true),
-            _ => (false, false),
+        let (starts, gone) = match &change {
+            Change::Start(..) => (true, None),
+            Change::Gone(reason) => (false, Some(reason.clone())),
+            _ => (false, None),
         };
+        let is_gone = gone.is_some();
         let Some(Some(bay)) = self.bays.get_mut(index) else {
             return Err("the port was removed".to_owned());
         };
+        if bay.ends && !is_gone {
+            return Err("the port is closed".to_owned());
+        }
         let Port::Vhost(device) = &mut bay.port else {
             return Err("the port has no rings".to_owned());
         };
@@ -270,6 +277,9 @@ impl Engine {
         self.memories[index] = Arc::clone(device.memory());
         if starts && base.is_ok() {
             bay.closed = None;
+        }
+        if let Some(Some(reason)) = gone.filter(|_| !bay.ends) {
+            bay.closed = Some(reason);
         }
         bay.ends &= !is_gone;
         self.note_pairs(number, is_gone && had_rings);

@@ -230,14 +230,18 @@ impl Ring {
     /// Looks again for available chains and returns how many there are.
     ///
     /// # Errors
-    /// As [`Ring::available`].
+    /// As [`Ring::available`], or an index that goes back: chains may have been read ahead.
     pub fn look(&mut self) -> Result<u16, Broken> {
         let index = self.available_index.load();
-        if index.wrapping_sub(self.next_available) > self.size {
+        let count = index.wrapping_sub(self.next_available);
+        if count > self.size {
             return Err(Broken("its index jumps by more than the ring holds"));
         }
+        if count < self.known() {
+            return Err(Broken("its index goes back"));
+        }
         self.seen_available = index;
-        Ok(self.known())
+        Ok(count)
     }
 
     /// Reads chains ahead, at most so many, and starts to fetch their buffers: so the frames of a
@@ -292,7 +296,8 @@ impl Ring {
         self.ahead_at += usize::from(chains);
     }
 
-    /// Adds the pieces of a chain to `pieces`. `writable` says which kind of chain this ring has.
+    /// Adds the pieces of a chain to `pieces`, and returns how many descriptors were read.
+    /// `writable` says which kind of chain this ring has.
     ///
     /// # Errors
     /// A loop, a piece outside of the guest's memory, one of the other kind, an indirect table that
@@ -303,10 +308,10 @@ impl Ring {
         head: u16,
         writable: bool,
         pieces: &mut Vec<Piece>,
-    ) -> Result<(), Broken> {
+    ) -> Result<usize, Broken> {
         let (mut table, mut entries) = (self.descriptors, u32::from(self.size));
         let (mut at, mut indirect) = (head, false);
-        for _ in 0..CHAIN_MAX {
+        for read in 1..=CHAIN_MAX {
             if u32::from(at) >= entries {
                 return Err(Broken("a chain goes on beyond its table"));
             }
@@ -333,7 +338,7 @@ impl Ring {
                 pieces.push(piece);
             }
             if descriptor.flags & NEXT == 0 {
-                return Ok(());
+                return Ok(read);
             }
             at = descriptor.next;
         }

@@ -30,7 +30,7 @@ use crate::{
     handover,
     ledger::Ledger,
     port::Port,
-    vhost::{Change, link::Connection, session::Session},
+    vhost::{Change, Owner, link::Connection, session::Session},
 };
 
 /// How the thread waits.
@@ -107,13 +107,12 @@ impl Handle {
         write(&self.0.wake, &1u64.to_ne_bytes()).map_err(|error| error.to_string())?;
         result.recv().map_err(|_| ENDED.to_owned())
     }
+}
 
-    /// Applies what the session of a port says. While everything is handed over nothing changes:
-    /// this waits until the switch goes on, or its process ends.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn change(&self, port: u16, mut change: Change) -> Result<u16, String> {
+impl Owner for Handle {
+    /// While everything is handed over nothing changes: this waits until the switch goes on, or its
+    /// process ends.
+    fn change(&self, port: u16, mut change: Change) -> Result<u16, String> {
         loop {
             let answer = self.call(move |worker| {
                 if worker.hands_over {
@@ -301,7 +300,7 @@ impl Worker {
     fn end_sessions(&mut self) {
         for (port, session) in &self.sessions {
             let bay = self.engine.bay_mut(*port);
-            if bay.is_some_and(|bay| std::mem::take(&mut bay.ends)) {
+            if bay.is_some_and(|bay| bay.ends) {
                 session.disconnect();
             }
         }

@@ -106,6 +106,15 @@ fn an_index_that_jumps() {
     });
 }
 
+/// The switch has read some of its receive buffers ahead when they are taken back.
+#[test]
+fn an_index_that_goes_back() {
+    closes("its index goes back", |bad| {
+        until("a frame", || bad.receive.used_index.load() > 0);
+        bad.receive.available_index.store(100);
+    });
+}
+
 #[test]
 fn a_head_beyond_the_ring() {
     closes("begins beyond the ring", |bad| bad.offer_head(SIZE));
@@ -158,6 +167,28 @@ fn receive_buffers_without_room() {
             bad.describe(0, slot, GUEST, 0, WRITE, 0);
         }
     });
+}
+
+/// All of its receive buffers are one chain of 200 bytes.
+#[test]
+fn receive_buffers_of_many_short_pieces_take_no_long_frames() {
+    let bench = Bench::new("", &[("a", ""), ("bad", "")]);
+    let [mut a, bad] = ["a", "bad"].map(|port| bench.guest(port, PLAIN));
+    for slot in 0..200 {
+        let flags = if slot < 199 { WRITE | NEXT } else { WRITE };
+        bad.describe(0, slot, GUEST + bad.buffer(0, slot), 1, flags, slot + 1);
+    }
+    for entry in 0..u64::from(SIZE) {
+        let at = bad.memory.guest(GUEST + 0x4004 + 2 * entry, 2);
+        bad.memory.write(at.expect("in memory"), &[0, 0]);
+    }
+    for bytes in [900, 1400] {
+        assert!(a.send(&frame(mac(2), mac(1), 1, bytes)));
+    }
+    until("both are read", || a.room() == usize::from(SIZE));
+    let taken = bench.ask(|worker| worker.engine.bay_mut(1).map(|bay| bay.counters));
+    assert_eq!(taken.map(|counters| counters.delivered_frames), Some(1));
+    assert_eq!(bench.drops(1, Reason::TooLong), 1);
 }
 
 #[test]
@@ -279,6 +310,14 @@ fn a_storm_of_kicks_and_garbage_on_the_socket() {
         // The switch may have closed the connection after the first bytes.
         let _ = stream.write_all(&bytes);
     }
+    let mut long = UnixStream::connect(&socket).expect("it listens");
+    let header = [1, 1, 9000].map(u32::to_le_bytes).concat();
+    long.write_all(&header).expect("a header");
+    until("a reason", || {
+        let closed =
+            bench.ask(|worker| worker.engine.bay_mut(2).and_then(|bay| bay.closed.clone()));
+        closed.as_deref() == Some("a message of 9000 bytes")
+    });
     // One that says nothing, and one that says half of a message.
     let silent = UnixStream::connect(&socket).expect("it listens");
     thread::sleep(Duration::from_millis(50));

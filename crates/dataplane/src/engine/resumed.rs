@@ -142,6 +142,24 @@ fn a_whole_ring_that_was_taken_and_is_broken_since_closes_its_port_once() {
 }
 
 #[test]
+fn a_port_that_is_closed_hears_nothing_more_of_its_connection() {
+    let sender = Guest::new(0, [SHORT, SHORT]);
+    let mut engine = successor(&memfd(0), 1);
+    sender.connect(&mut engine);
+    sender.offer(1, 1, 100, WRITE);
+    engine.poll(1);
+    let reason = |engine: &mut Engine| engine.bay_mut(0).and_then(|bay| bay.closed.clone());
+    let why = reason(&mut engine).expect("it is closed");
+    let refused = engine.apply(0, Change::Enable(0, true));
+    assert_eq!(refused, Err("the port is closed".to_owned()));
+    let gone = Change::Gone(refused.err());
+    engine.apply(0, gone).expect("it is gone");
+    assert_eq!(reason(&mut engine), Some(why), "the reason stays");
+    sender.connect(&mut engine);
+    assert_eq!(reason(&mut engine), None, "another connection begins anew");
+}
+
+#[test]
 fn a_frame_that_a_predecessor_had_passes_no_vnic_again() {
     let text = "[[rule]]\nalgorithm = \"cubic\"\none_sided = \"cubic\"\nmode = \"enforce\"\n";
     let policy = PolicyFile {

@@ -22,7 +22,8 @@ use crate::{
 /// merge: without `num_buffers`.
 const LEGACY_HEADER: usize = 10;
 
-/// A frame takes at most so many receive buffers.
+/// A frame takes at most so many receive buffers, and about as many descriptors of them are read:
+/// a guest whose buffers are long chains of short pieces takes no time from others.
 const BUFFERS_MAX: usize = 1024;
 
 /// So many receive buffers are fetched into the cache at a time.
@@ -302,7 +303,7 @@ impl Device {
                     queue.mark(self.log.as_deref());
                 }
             }
-            Change::Gone => self.leave(),
+            Change::Gone(_) => self.leave(),
         }
         self.update_pairs();
         Ok(base)
@@ -360,9 +361,9 @@ impl Device {
 
     /// The record of a ring begins.
     fn begin(&self, queue: &mut Queue) -> Result<(), Refused> {
-        let place = self.place(&queue.ring)?;
         queue.recorded = (queue.taken, queue.ring.next_used());
         if let Some(record) = &mut queue.record {
+            let place = self.place(&queue.ring)?;
             record
                 .begin(place, queue.ring.size(), queue.taken, queue.recorded.1)
                 .map_err(|error| Refused(format!("the record of a ring: {error:#}")))?;
@@ -373,10 +374,11 @@ impl Device {
     /// Goes on where a predecessor was killed, if this is the ring that it had: then its driver has
     /// been shown either what is in force or what was before.
     fn resume(&self, queue: &mut Queue) -> Result<bool, Refused> {
+        let Some(record) = queue.record.as_mut() else {
+            return Ok(false);
+        };
         let place = self.place(&queue.ring)?;
-        let record = queue.record.as_mut();
-        let Some(resumed) = record.and_then(|record| record.resume(place, queue.ring.size()))
-        else {
+        let Some(resumed) = record.resume(place, queue.ring.size()) else {
             return Ok(false);
         };
         let shown = queue.ring.next_used();
@@ -530,9 +532,10 @@ impl Device {
         frame.pieces.clear();
         match seen.and_then(|seen| seen.piece) {
             Some(piece) => frame.pieces.push(piece),
-            None => queue
-                .ring
-                .chain(&self.memory, head, false, &mut frame.pieces)?,
+            None => {
+                let (ring, pieces) = (&queue.ring, &mut frame.pieces);
+                ring.chain(&self.memory, head, false, pieces)?;
+            }
         }
         if again.is_none() {
             queue.hold(head)?;
@@ -795,10 +798,10 @@ fn gather(
 ) -> Result<Delivery, Broken> {
     pieces.clear();
     heads.clear();
-    let mut found = 0;
+    let (mut found, mut read) = (0, 0);
     while found < wanted {
         let ahead = heads.len() as u16;
-        if heads.len() >= BUFFERS_MAX {
+        if read >= BUFFERS_MAX {
             return Ok(Delivery::TooLong);
         }
         if ahead >= ring.known() && ring.look()? <= ahead {
@@ -809,7 +812,7 @@ fn gather(
             });
         }
         let (head, before) = (ring.head(memory, ahead)?, pieces.len());
-        ring.chain(memory, head, true, pieces)?;
+        read += ring.chain(memory, head, true, pieces)?;
         let room = pieces[before..].iter().map(|piece| u64::from(piece.len));
         let room = room.sum::<u64>().min(u64::from(wanted)) as u32;
         if room == 0 {

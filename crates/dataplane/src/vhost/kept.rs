@@ -13,7 +13,6 @@ const KEPT_MAX: usize = 1024;
 
 /// Requests (vhost-user, "Front-end message types").
 pub(super) mod request {
-    pub const GET_FEATURES: u32 = 1;
     pub const SET_FEATURES: u32 = 2;
     pub const SET_OWNER: u32 = 3;
     pub const RESET_OWNER: u32 = 4;
@@ -187,6 +186,8 @@ mod tests {
             descriptors: Vec::new(),
         }
     }
+
+    const GET_FEATURES: u32 = 1;
 
     #[test]
     fn what_holds_is_kept_in_the_order_of_a_beginning() {

@@ -145,6 +145,16 @@ pub enum Change {
     Log(Arc<Log>),
     /// Where the used ring of a ring is in that log, if it is logged.
     LogRing(usize, Option<u64>),
-    /// The frontend has gone.
-    Gone,
+    /// The frontend has gone, or its connection was ended for this reason.
+    Gone(Option<String>),
+}
+
+/// Who has the rings of ports, and does what sessions say.
+pub trait Owner: Send + Sync + 'static {
+    /// Applies what the session of a port says. Of a ring that stops, returns the next entry that
+    /// it would have read.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn change(&self, port: u16, change: Change) -> Result<u16, String>;
 }

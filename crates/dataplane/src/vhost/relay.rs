@@ -1,7 +1,7 @@
 //! Messages on their way between a frontend and their reader.
 //!
 //! The reader (rust-vmm's `vhost`) refuses two things that frontends do. So messages pass through
-//! here, where these are mended, and everything else is left alone:
+//! here, one after the other, where these are mended, and everything else is left alone:
 //! - UML's tables of memory regions have room for two regions, whatever their count. They are cut
 //!   to it.
 //! - QEMU enables rings before it sets features. The feature that allows this message is set before
@@ -18,7 +18,7 @@ use std::{
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, poll},
+    event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
     net::{
         RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -56,143 +56,138 @@ pub struct Message {
     pub descriptors: Vec<OwnedFd>,
 }
 
-/// Why no further message passes.
-struct Ended;
+/// Why no further message passes: what was wrong, or `None` if the frontend has gone.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ended(pub Option<String>);
 
 impl From<Errno> for Ended {
     fn from(_: Errno) -> Self {
-        Self
+        Self(None)
     }
 }
 
-/// Passes messages on until one side closes its connection; then both are closed. `said` is what
-/// another process has heard on this connection, and the reader hears first.
-pub fn relay(frontend: &UnixStream, reader: &UnixStream, said: Vec<Message>, link: &Link) {
-    let mut relay = Relay {
-        frontend,
-        reader,
-        link,
-        kept: Kept::default(),
-        has_features: false,
-        asked: 0,
-    };
-    let begins = relay.begin(said);
-    link.begun();
-    if begins.is_ok() {
-        while relay.pass().is_ok() {}
-    }
-    // The other side may have closed it already.
-    let _ = reader.shutdown(Shutdown::Both);
-    if !link.is_borrowed() {
-        let _ = frontend.shutdown(Shutdown::Both);
-    }
+/// Who reads what passes: at the other end of the relay's second socket.
+pub trait Reader {
+    /// Reads one message, which is there as a whole, does what it says, and answers if it asks for
+    /// that.
+    ///
+    /// # Errors
+    /// What is wrong with the message.
+    fn read(&mut self) -> Result<(), String>;
 }
 
-struct Relay<'a> {
+/// Passes the messages of a frontend to their reader, and its answers back.
+pub struct Relay<'a, R> {
     frontend: &'a UnixStream,
-    reader: &'a UnixStream,
+    /// The reader has its other end.
+    inward: UnixStream,
+    reader: R,
     link: &'a Link,
     kept: Kept,
     has_features: bool,
-    /// Answers about features that the frontend is to have.
-    asked: u32,
 }
 
-impl Relay<'_> {
-    fn pass(&mut self) -> Result<(), Ended> {
+impl<'a, R: Reader> Relay<'a, R> {
+    /// Between a frontend and a reader, who has the other end of `inward`.
+    pub fn new(frontend: &'a UnixStream, inward: UnixStream, reader: R, link: &'a Link) -> Self {
+        Self {
+            frontend,
+            inward,
+            reader,
+            link,
+            kept: Kept::default(),
+            has_features: false,
+        }
+    }
+
+    /// Passes messages on until the frontend has gone, or says what cannot be done; returns what
+    /// that was. `said` is what another process has heard on this connection, and the reader hears
+    /// first.
+    pub fn run(mut self, said: Vec<Message>) -> Option<String> {
+        let mut passed = said
+            .into_iter()
+            .try_for_each(|message| self.hear(message, false));
+        self.link.begun();
+        while passed.is_ok() {
+            passed = self.pass();
+        }
+        if !self.link.is_borrowed() {
+            // The frontend may have closed it already.
+            let _ = self.frontend.shutdown(Shutdown::Both);
+        }
+        passed.err().and_then(|Ended(reason)| reason)
+    }
+
+    /// Waits for the next message and passes it on, or stops between two messages until the
+    /// connection goes on.
+    ///
+    /// # Errors
+    /// No further message passes.
+    pub fn pass(&mut self) -> Result<(), Ended> {
         let mut ready = [
             PollFd::new(self.frontend, PollFlags::IN),
-            PollFd::new(self.reader, PollFlags::IN),
             PollFd::from_borrowed_fd(self.link.wake(), PollFlags::IN),
         ];
         match poll(&mut ready, None) {
             Err(Errno::INTR) => return Ok(()),
             result => result?,
         };
-        let [from_frontend, from_reader, stops] = ready.map(|side| !side.revents().is_empty());
+        let [speaks, stops] = ready.map(|side| !side.revents().is_empty());
         if stops {
-            return self.stop();
-        }
-        if from_frontend {
+            self.stop();
+        } else if speaks {
             let mut message = read(self.frontend.as_fd())?;
             cut(&mut message.bytes);
-            self.asked += u32::from(word(&message.bytes, 0) == request::GET_FEATURES);
-            self.hear(message)?;
-        }
-        if from_reader {
-            let answer = read(self.reader.as_fd())?;
-            self.asked -=
-                u32::from(word(&answer.bytes, 0) == request::GET_FEATURES).min(self.asked);
-            self.answer(&answer)?;
+            self.hear(message, true)?;
         }
         Ok(())
     }
 
-    /// The reader hears a message of the frontend.
-    fn hear(&mut self, message: Message) -> Result<(), Ended> {
+    /// The reader hears a message of the frontend; `answers` says whether the frontend is to have
+    /// the answer.
+    fn hear(&mut self, message: Message, answers: bool) -> Result<(), Ended> {
         let request = word(&message.bytes, 0);
         if request == request::SET_VRING_ENABLE && !self.has_features {
-            write(self.reader.as_fd(), &allow_enable())?;
+            self.tell(&allow_enable(), false)?;
         }
         self.has_features |= matches!(request, request::SET_FEATURES | request::SET_VRING_ENABLE);
-        write(self.reader.as_fd(), &message)?;
+        self.tell(&message, answers)?;
         self.kept.keep(message);
         Ok(())
     }
 
-    fn answer(&mut self, answer: &Message) -> Result<(), Ended> {
-        self.kept.answered(answer);
-        write(self.frontend.as_fd(), answer)
-    }
-
-    /// Waits until the reader has done everything that it has heard. Answers before that one go to
-    /// the frontend, if it is to have them.
-    fn drain(&mut self, passes: bool) -> Result<(), Ended> {
-        write(self.reader.as_fd(), &ask_features())?;
-        loop {
-            let answer = read(self.reader.as_fd())?;
-            if word(&answer.bytes, 0) == request::GET_FEATURES {
-                if self.asked == 0 {
-                    return Ok(());
-                }
-                self.asked -= 1;
-            }
-            if passes {
-                self.answer(&answer)?;
+    fn tell(&mut self, message: &Message, answers: bool) -> Result<(), Ended> {
+        write(self.inward.as_fd(), message)?;
+        let done = self.reader.read();
+        // What cannot be done has an answer, too.
+        while is_readable(self.inward.as_fd())? {
+            let answer = read(self.inward.as_fd())?;
+            self.kept.answered(&answer);
+            if answers {
+                write(self.frontend.as_fd(), &answer)?;
             }
         }
+        done.map_err(|reason| Ended(Some(reason)))
     }
 
-    /// The reader hears what another process has heard.
-    fn begin(&mut self, said: Vec<Message>) -> Result<(), Ended> {
-        if said.is_empty() {
-            return Ok(());
-        }
-        self.drain(false)?;
-        for message in said {
-            self.hear(message)?;
-        }
-        self.drain(false)
-    }
-
-    /// Stops between two messages until it goes on, unless another process does instead.
-    fn stop(&mut self) -> Result<(), Ended> {
-        self.drain(true)?;
+    /// Stops until the connection goes on, unless another process goes on with it.
+    fn stop(&mut self) {
         let connection = self.kept.copies().and_then(|said| {
             let stream = self.frontend.try_clone()?;
             Ok(Connection { stream, said })
         });
         self.link.stopped(connection);
-        Ok(())
     }
 }
 
-fn ask_features() -> Message {
-    let bytes = [request::GET_FEATURES, VERSION, 0].map(u32::to_le_bytes);
-    Message {
-        bytes: bytes.concat(),
-        descriptors: Vec::new(),
-    }
+fn is_readable(socket: BorrowedFd<'_>) -> Result<bool, Ended> {
+    let mut ready = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut ready, Some(&now))?;
+    Ok(ready[0].revents().contains(PollFlags::IN))
 }
 
 fn read(from: BorrowedFd<'_>) -> Result<Message, Ended> {
@@ -203,7 +198,8 @@ fn read(from: BorrowedFd<'_>) -> Result<Message, Ended> {
     fill(from, &mut message, 0)?;
     let length = word(&message.bytes, 8) as usize;
     if length > BODY_MAX {
-        return Err(Ended);
+        let reason = format!("a message of {length} bytes");
+        return Err(Ended(Some(reason)));
     }
     message.bytes.resize(HEADER + length, 0);
     fill(from, &mut message, HEADER)?;
@@ -226,7 +222,7 @@ fn fill(from: BorrowedFd<'_>, message: &mut Message, mut at: usize) -> Result<()
             result => result?,
         };
         if received.bytes == 0 {
-            return Err(Ended);
+            return Err(Ended(None));
         }
         at += received.bytes;
         for with in ancillary.drain() {
@@ -235,7 +231,8 @@ fn fill(from: BorrowedFd<'_>, message: &mut Message, mut at: usize) -> Result<()
             }
         }
         if message.descriptors.len() > DESCRIPTORS_MAX {
-            return Err(Ended);
+            let reason = "a message with too many descriptors";
+            return Err(Ended(Some(reason.to_owned())));
         }
     }
     Ok(())
@@ -290,7 +287,7 @@ mod tests {
     };
 
     use super::{
-        request::{SET_FEATURES, SET_MEM_TABLE, SET_VRING_ENABLE},
+        request::{SET_MEM_TABLE, SET_VRING_ENABLE},
         *,
     };
 
@@ -322,34 +319,75 @@ mod tests {
         }
     }
 
-    #[test]
-    fn messages_pass_both_ways_until_a_side_closes() {
-        let (mut frontend, outer) = UnixStream::pair().expect("a pair");
-        let (inner, mut reader) = UnixStream::pair().expect("a pair");
-        let relay = thread::spawn(move || {
-            let link = Link::new(false).expect("a link");
-            relay(&outer, &inner, Vec::new(), &link)
-        });
-        for body in [&[][..], &[1, 2, 3], &[7; 1000]] {
-            let sent = message(1, body);
-            let mut got = vec![0; sent.len()];
-            frontend.write_all(&sent).expect("sent");
-            reader.read_exact(&mut got).expect("came");
-            assert_eq!(got, sent);
-            reader.write_all(&sent).expect("sent");
-            frontend.read_exact(&mut got).expect("came");
-            assert_eq!(got, sent);
+    /// Echoes what it reads.
+    struct Echo(UnixStream);
+
+    impl Reader for Echo {
+        fn read(&mut self) -> Result<(), String> {
+            let mut bytes = vec![0; HEADER];
+            self.0.read_exact(&mut bytes).expect("a header");
+            bytes.resize(HEADER + word(&bytes, 8) as usize, 0);
+            self.0.read_exact(&mut bytes[HEADER..]).expect("a body");
+            self.0.write_all(&bytes).expect("an answer");
+            match word(&bytes, 0) {
+                99 => Err("refused".to_owned()),
+                _ => Ok(()),
+            }
         }
-        let enable = message(SET_VRING_ENABLE, &[1; 8]);
-        frontend.write_all(&enable).expect("sent");
-        frontend.write_all(&enable).expect("sent");
-        let mut expected = message(SET_FEATURES, &feature::PROTOCOL.to_le_bytes());
-        expected.extend([&enable[..], &enable].concat());
-        let mut got = vec![0; expected.len()];
-        reader.read_exact(&mut got).expect("came");
-        assert_eq!(got, expected);
-        frontend.write_all(&message(1, &[0; BODY_MAX + 1])).ok();
-        assert_eq!(reader.read(&mut [0; 9]).expect("closed"), 0);
-        relay.join().expect("it ended");
+    }
+
+    /// What a relay says at the end of a conversation, in which a frontend does this.
+    fn ends(said: impl FnOnce(&mut UnixStream)) -> Option<String> {
+        let (mut frontend, outer) = UnixStream::pair().expect("a pair");
+        let relay = thread::spawn(move || {
+            let (inward, inner) = UnixStream::pair().expect("a pair");
+            let link = Link::new(false).expect("a link");
+            Relay::new(&outer, inward, Echo(inner), &link).run(Vec::new())
+        });
+        said(&mut frontend);
+        let mut rest = Vec::new();
+        frontend.shutdown(Shutdown::Write).ok();
+        frontend.read_to_end(&mut rest).ok();
+        relay.join().expect("it ended")
+    }
+
+    #[test]
+    fn messages_pass_both_ways_until_the_frontend_closes() {
+        let reason = ends(|frontend| {
+            for body in [&[][..], &[1, 2, 3], &[7; 1000]] {
+                let sent = message(1, body);
+                let mut got = vec![0; sent.len()];
+                frontend.write_all(&sent).expect("sent");
+                frontend.read_exact(&mut got).expect("came");
+                assert_eq!(got, sent);
+            }
+            // The message that allows it has no answer for the frontend.
+            let enable = message(SET_VRING_ENABLE, &[1; 8]);
+            frontend.write_all(&enable).expect("sent");
+            frontend.write_all(&enable).expect("sent");
+            let expected = [&enable[..], &enable].concat();
+            let mut got = vec![0; expected.len()];
+            frontend.read_exact(&mut got).expect("came");
+            assert_eq!(got, expected);
+            frontend.write_all(&[1, 0, 0]).expect("a part of a header");
+        });
+        assert_eq!(reason, None);
+    }
+
+    #[test]
+    fn a_conversation_that_is_refused_ends_with_a_reason() {
+        let long = ends(|frontend| {
+            let header = [1, VERSION, BODY_MAX as u32 + 1].map(u32::to_le_bytes);
+            frontend.write_all(&header.concat()).expect("sent");
+        });
+        assert_eq!(long.as_deref(), Some("a message of 8193 bytes"));
+        let refused = ends(|frontend| {
+            let sent = message(99, &[1; 8]);
+            frontend.write_all(&sent).expect("sent");
+            let mut got = vec![0; sent.len()];
+            frontend.read_exact(&mut got).expect("its answer came");
+            assert_eq!(got, sent);
+        });
+        assert_eq!(refused.as_deref(), Some("refused"));
     }
 }

@@ -38,14 +38,13 @@ use vhost::{
 };
 
 use super::{
-    Change, Offer, PAIRS_MAX, Setup, feature,
+    Change, Offer, Owner, PAIRS_MAX, Setup, feature,
     link::{Connection, Link},
-    relay::{Message, relay},
+    relay::{Reader, Relay},
 };
 use crate::{
     memory::{Log, Memory, REGIONS_MAX, Refused, Region},
     ring::Addresses,
-    worker::Handle,
 };
 
 /// The pause before the next connection.
@@ -81,13 +80,13 @@ impl Session {
         mode: Mode,
         offer: Offer,
         port: u16,
-        handle: Handle,
+        owner: impl Owner,
     ) -> anyhow::Result<Self> {
         let listener = match mode {
             Mode::Server => Some(listen(path)?),
             Mode::Client => None,
         };
-        Self::go_on(path, listener, None, offer, port, handle)
+        Self::go_on(path, listener, None, offer, port, owner)
     }
 
     /// Starts the thread of a port over the socket and the connection of another process, which
@@ -101,7 +100,7 @@ impl Session {
         begin: Option<Connection>,
         offer: Offer,
         port: u16,
-        handle: Handle,
+        owner: impl Owner,
     ) -> anyhow::Result<Self> {
         let link = Arc::new(Link::new(begin.is_some())?);
         let mut session = Self {
@@ -113,7 +112,7 @@ impl Session {
             thread: None,
         };
         let (ends, connection) = (Arc::clone(&session.ends), Arc::clone(&session.connection));
-        let (path, mut begin) = (path.to_owned(), begin);
+        let (path, mut begin, owner) = (path.to_owned(), begin, Arc::new(owner));
         let thread = thread::Builder::new()
             .name(format!("port-{port}"))
             .spawn(move || {
@@ -126,8 +125,8 @@ impl Session {
                         begin => begin,
                     });
                     if let Some(next) = next {
-                        let backend = Backend::new(port, offer, handle.clone());
-                        serve(next.stream, next.said, backend, &connection, &link);
+                        let backend = Backend::new(port, offer, Arc::clone(&owner));
+                        serve(next, backend, &connection, &link);
                         link.disconnected();
                     }
                     // Neither a frontend that is refused nor one that goes at once makes it run
@@ -227,40 +226,42 @@ fn connect(listener: Option<&UnixListener>, path: &Path) -> Option<UnixStream> {
 
 /// Answers the messages of one connection until it ends.
 fn serve(
-    stream: UnixStream,
-    said: Vec<Message>,
-    backend: Backend,
+    next: Connection,
+    backend: Backend<impl Owner>,
     connection: &Mutex<Option<UnixStream>>,
-    link: &Arc<Link>,
+    link: &Link,
 ) {
-    let (port, handle) = (backend.port, backend.handle.clone());
-    if let (Ok(mut slot), Ok(copy)) = (connection.lock(), stream.try_clone()) {
+    let (port, owner) = (backend.port, Arc::clone(&backend.owner));
+    if let (Ok(mut slot), Ok(copy)) = (connection.lock(), next.stream.try_clone()) {
         *slot = Some(copy);
     }
-    let Ok((outer, inner)) = UnixStream::pair() else {
-        tracing::warn!(port, "no sockets for a connection");
-        return;
+    let reason = match backend.hear(&next.stream, link) {
+        Ok(relay) => relay.run(next.said),
+        Err(error) => Some(format!("no sockets for a connection: {error}")),
     };
-    let shared = Arc::clone(link);
-    let relay = thread::spawn(move || relay(&stream, &outer, said, &shared));
-    let mut requests = BackendReqHandler::from_stream(inner, Arc::new(Mutex::new(backend)));
-    let reason = loop {
-        match requests.handle_request() {
-            Ok(()) | Err(Error::SocketRetry(_)) => {}
-            Err(Error::ReqHandlerError(error)) => {
-                tracing::warn!(port, %error, "a request of the frontend was refused");
-                break "it asked for what cannot be done".to_owned();
-            }
-            Err(error) => break error.to_string(),
-        }
-    };
-    drop(requests);
-    // It ends with either of its connections.
-    let _ = relay.join();
-    tracing::info!(port, reason, "the frontend has gone");
-    handle.change(port, Change::Gone).ok();
+    match &reason {
+        Some(reason) => tracing::warn!(port, reason, "a request of the frontend was refused"),
+        None => tracing::info!(port, "the frontend has gone"),
+    }
+    // The switch may have ended meanwhile.
+    let _ = owner.change(port, Change::Gone(reason));
     if let Ok(mut slot) = connection.lock() {
         *slot = None;
+    }
+}
+
+/// The reader of messages, with its end of the relay's socket.
+pub struct Requests<O: Owner>(BackendReqHandler<Mutex<Backend<O>>>);
+
+impl<O: Owner> Reader for Requests<O> {
+    fn read(&mut self) -> std::result::Result<(), String> {
+        loop {
+            match self.0.handle_request() {
+                Err(Error::SocketRetry(_)) => {}
+                Err(Error::ReqHandlerError(error)) => return Err(error.to_string()),
+                result => return result.map_err(|error| error.to_string()),
+            }
+        }
     }
 }
 
@@ -277,10 +278,10 @@ struct Told {
 }
 
 /// Answers to the frontend.
-struct Backend {
+pub struct Backend<O> {
     port: u16,
     offer: Offer,
-    handle: Handle,
+    owner: Arc<O>,
     features: u64,
     protocol: VhostUserProtocolFeatures,
     regions: Vec<Arc<Region>>,
@@ -309,12 +310,13 @@ fn without_blocking(file: Option<File>) -> Option<File> {
     file
 }
 
-impl Backend {
-    fn new(port: u16, offer: Offer, handle: Handle) -> Self {
+impl<O: Owner> Backend<O> {
+    /// Of a port, which offers this, and whose owner does what its frontend says.
+    pub fn new(port: u16, offer: Offer, owner: Arc<O>) -> Self {
         Self {
             port,
             offer,
-            handle,
+            owner,
             features: 0,
             protocol: VhostUserProtocolFeatures::empty(),
             regions: Vec::new(),
@@ -323,8 +325,22 @@ impl Backend {
         }
     }
 
+    /// What hears a frontend: it answers each message before the next one passes.
+    ///
+    /// # Errors
+    /// The kernel gives no sockets.
+    pub fn hear<'a>(
+        self,
+        frontend: &'a UnixStream,
+        link: &'a Link,
+    ) -> io::Result<Relay<'a, Requests<O>>> {
+        let (inward, inner) = UnixStream::pair()?;
+        let requests = BackendReqHandler::from_stream(inner, Arc::new(Mutex::new(self)));
+        Ok(Relay::new(frontend, inward, Requests(requests), link))
+    }
+
     fn tell(&self, change: Change) -> Result<u16> {
-        self.handle.change(self.port, change).map_err(fail)
+        self.owner.change(self.port, change).map_err(fail)
     }
 
     fn ring(&mut self, index: u32) -> Result<&mut Told> {
@@ -395,7 +411,7 @@ impl Backend {
     }
 }
 
-impl VhostUserBackendReqHandlerMut for Backend {
+impl<O: Owner> VhostUserBackendReqHandlerMut for Backend<O> {
     fn set_owner(&mut self) -> Result<()> {
         Ok(())
     }

@@ -138,8 +138,8 @@ impl Drop for Bench {
 /// A driver's side of a ring.
 pub struct DriverRing {
     index: usize,
-    available_index: Word,
-    used_index: Word,
+    pub available_index: Word,
+    pub used_index: Word,
     base: u64,
     pub next_available: u16,
     next_used: u16,
