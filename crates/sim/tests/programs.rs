@@ -91,6 +91,26 @@ fn threads_change_nothing() {
     }
 }
 
+/// The headers of datagrams cross the borders of parts with them.
+#[test]
+fn threads_change_nothing_of_datagrams() {
+    let network = LOSSLESS.replace(
+        "[network.cee.pfc]",
+        "delay = '500ns'\n[network.cee]\npfc = { pause = 'wire', xoff = '93KB' }",
+    );
+    for keys in [COLLECTIVES[5], COLLECTIVES[9]] {
+        let text = format!(
+            "{network}[traffic.p]\nkind = 'program'\n{keys}transport = 'datagrams'\neager = '1KB'\n"
+        );
+        let (alone, program, notes) = run_on(&text, 1);
+        assert_eq!(program.ended, program.operations, "{keys}: {notes:?}");
+        for threads in [2, 3] {
+            let (several, _, notes) = run_on(&text, threads);
+            assert!(alone == several, "{keys} on {threads} threads: {notes:?}");
+        }
+    }
+}
+
 #[test]
 fn a_message_takes_its_bytes_of_the_link() {
     // 1 MB and its header over 1 Gb/s; a segment of 1448 bytes takes 1514 of the link.
