@@ -112,6 +112,22 @@ fn threads_change_nothing_of_datagrams() {
 }
 
 #[test]
+fn a_critical_path_is_no_longer_than_the_run() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("begun.goal");
+    // What waits for a begin does not wait for the rest; rank 1 awaits no message.
+    let text = "num_ranks 2\nrank 0 {\na: calc 1000 cpu 0\nb: calc 2000 cpu 1\nb irequires a\n\
+        s: send 8b to 1\ns requires b\n}\n\
+        rank 1 {\nr: recv 8b from 0\nc: calc 500\nc irequires r\nd: calc 5000000\nd requires c\n}\n";
+    fs::write(&path, text).unwrap();
+    let program = program(TREE, &format!("goal = '{}'\n", path.display()));
+    let critical = program.critical_path.unwrap();
+    let on_path_s = critical.computing_s + critical.network_s;
+    assert!((on_path_s - 5_000_500e-9).abs() < 1e-12, "{critical:?}");
+    assert_eq!((critical.computations, critical.messages), (2, 0));
+    assert!(on_path_s <= program.completion_s.unwrap());
+}
+
+#[test]
 fn a_message_takes_its_bytes_of_the_link() {
     // 1 MB and its header over 1 Gb/s; a segment of 1448 bytes takes 1514 of the link.
     let least_s = 1_000_032.0 * 8.0 / 1e9 * 1514.0 / 1448.0;
