@@ -111,6 +111,34 @@ fn threads_change_nothing_of_datagrams() {
     }
 }
 
+/// The message that lacks bytes is named, and not the last one.
+#[test]
+fn a_lost_datagram_holds_up_its_message_and_those_behind_it() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lost.goal");
+    let text = "num_ranks 2\nrank 0 {\na: send 1000000b to 1 tag 1\nb: send 1000000b to 1 tag 2\n\
+        c: send 1000000b to 1 tag 3\nb requires a\nc requires b\n}\n\
+        rank 1 {\na: recv 1000000b from 0 tag 1\nb: recv 1000000b from 0 tag 2\n\
+        c: recv 1000000b from 0 tag 3\n}\n";
+    fs::write(&path, text).unwrap();
+    let text = format!(
+        "{LOSSLESS}[traffic.p]\nkind = 'program'\ngoal = '{}'\ntransport = 'datagrams'\n\
+         eager = '2MB'\n[[event]]\nat = '1200us'\nlink_down = ['e1-h2']\nfor = '20us'\n",
+        path.display()
+    );
+    let (_, program, notes) = run_on(&text, 1);
+    assert_eq!((program.ended, program.operations), (4, 6), "{notes:?}");
+    let told = |text: &str| notes.iter().filter(|note| note.contains(text)).count();
+    assert_eq!(
+        told("a datagram from rank 0 was lost or overtaken"),
+        1,
+        "{notes:?}"
+    );
+    for tag in [2, 3] {
+        let waits = format!("rank 1: receive of 1000000 B from rank 0, tag {tag} ");
+        assert_eq!(told(&waits), 1, "{notes:?}");
+    }
+}
+
 #[test]
 fn a_critical_path_is_no_longer_than_the_run() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("begun.goal");
