@@ -58,9 +58,13 @@ struct Line {
     /// Bytes of messages that are not complete.
     received: u64,
     /// Receives whose data were granted: the partner's send, and the receive.
-    granted: Vec<(u32, u32)>,
-    /// Datagrams that have arrived.
+    granted: VecDeque<(u32, u32)>,
+    /// Datagrams that have arrived without a gap.
     datagrams: u64,
+    /// Those behind a gap, by number: their bytes.
+    ahead: BTreeMap<u64, u64>,
+    /// A datagram was missing when a later one arrived.
+    has_gap: bool,
 }
 
 /// How messages reach a partner.
@@ -115,8 +119,10 @@ impl Rank {
             socket: None,
             queue: VecDeque::new(),
             received: 0,
-            granted: Vec::new(),
+            granted: VecDeque::new(),
             datagrams: 0,
+            ahead: BTreeMap::new(),
+            has_gap: false,
         });
         let lines: Vec<Line> = lines.collect();
         Self {
@@ -255,7 +261,9 @@ impl Rank {
         let Some(index) = self.line(message.source) else {
             return;
         };
-        self.lines[index].granted.push((message.operation, receive));
+        self.lines[index]
+            .granted
+            .push_back((message.operation, receive));
         let header = MessageHeader {
             bytes: HEADER_BYTES,
             tag: message.operation.into(),
@@ -312,16 +320,26 @@ impl Rank {
         }
     }
 
-    /// Takes what has arrived from a partner.
+    /// Takes what has arrived from a partner, up to a datagram that is missing. What follows waits
+    /// for it, for ever if it was lost.
     fn read_datagrams<I: Io>(&mut self, io: &mut I, socket: SocketId, index: usize) {
         let line = &mut self.lines[index];
         while let Some(datagram) = io.receive_datagram(socket) {
             if datagram.number != line.datagrams {
-                let rank = line.partner.rank;
-                io.note(format!("a datagram from rank {rank} was lost or overtaken"));
+                if !line.has_gap {
+                    let rank = line.partner.rank;
+                    io.note(format!("a datagram from rank {rank} was lost or overtaken"));
+                }
+                line.has_gap = true;
+                line.ahead.insert(datagram.number, datagram.bytes);
+                continue;
             }
             line.datagrams += 1;
             line.received += datagram.bytes;
+            while let Some(bytes) = line.ahead.remove(&line.datagrams) {
+                line.datagrams += 1;
+                line.received += bytes;
+            }
         }
     }
 
@@ -360,7 +378,7 @@ impl Rank {
                 let granted = &mut self.lines[index].granted;
                 let send = header.tag as u32;
                 let at = granted.iter().position(|(of, _)| *of == send);
-                if let Some((_, receive)) = at.map(|at| granted.swap_remove(at)) {
+                if let Some((_, receive)) = at.and_then(|at| granted.remove(at)) {
                     self.ended(io, receive);
                 }
             }

@@ -108,7 +108,7 @@ fn a_program_with_known_messages() {
             .to_owned()
     };
     assert_eq!(figure("ranks"), "8");
-    assert_eq!(figure("messages between two ranks"), "32");
+    assert_eq!(figure("messages between two ranks"), "33");
     assert_eq!(figure("messages of collectives"), "164");
     assert_eq!(figure("receives from any source"), "7");
     assert_eq!(figure("MPI_Allreduce"), "3");
@@ -125,9 +125,10 @@ fn a_program_with_known_messages() {
 
 fn messages_are_those(program: &Program) {
     let sends = sends(program);
-    assert_eq!(sends.len(), 32 + 164);
+    assert_eq!(sends.len(), 33 + 164);
     let count = |bytes: u64| sends.iter().filter(|one| one.2 == bytes).count();
     assert_eq!(count(1000), 8);
+    assert_eq!(count(12), 1);
     for from in 0..8 {
         assert!(sends.contains(&(from, (from + 1) % 8, 1000)));
         assert!(from == 0 || sends.contains(&(from, 0, 100 * u64::from(from))));
@@ -197,6 +198,29 @@ fn a_rank_that_dies_leaves_what_it_did() {
     let again = trace(&scratch.0, &["--traces", "kept"], &[]);
     assert_eq!(again.status.code(), Some(2));
     assert!(text(&again.stderr).contains("kept: the directory is not empty"));
+}
+
+#[test]
+fn calls_that_are_not_recorded_are_named() {
+    let scratch = Scratch::new("trace-others");
+    compile(&scratch.0);
+    let output = trace(&scratch.0, &["--out", "others.goal"], &["others"]);
+    let (shown, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{shown}{said}");
+    for call in [
+        "a collective over an intercommunicator",
+        "MPI_Neighbor_alltoallw",
+        "MPI_Ineighbor_allgather",
+        "MPI_Rput",
+        "MPI_Fetch_and_op",
+        "MPI_Compare_and_swap",
+        "MPI_Get_accumulate",
+    ] {
+        let note = format!("note: 8 calls are not recorded: {call}\n");
+        assert!(shown.contains(&note), "{call}: {shown}");
+    }
+    let program = read(&scratch.0.join("others.goal"));
+    assert_eq!(sends(&program), [(1, 0, 12)]);
 }
 
 #[test]

@@ -28,7 +28,7 @@ use crate::{
 const PATIENCE_PS: u64 = 1_000_000_000;
 
 /// The same where flow control prevents losses, and pauses may hold up one of several paths for
-/// long. Only frames of links that fail are lost.
+/// long. Frames are lost only on links that fail or are impaired, and where RED drops them.
 const LOSSLESS_PATIENCE_PS: u64 = 50_000_000_000;
 
 /// The queue of a sender that has not sent a frame yet.
@@ -61,6 +61,9 @@ struct Resequencers {
     origins: FxHashMap<Origin, Resequencer<Handle>>,
     /// Bytes of all kept frames.
     kept_bytes: u64,
+    /// When the pending [`Timer::Resequence`] expires; `None` = none is pending. Earlier ones that
+    /// it has replaced do nothing.
+    timer_ps: Option<u64>,
 }
 
 impl Resequencers {
@@ -72,6 +75,31 @@ impl Resequencers {
         while let Some(frame) = resequencer.take_next() {
             self.kept_bytes -= u64::from(pool[frame].bytes());
             received.push_back(frame);
+        }
+    }
+
+    /// Receives frames of a source without the missing ones until so many bytes are kept.
+    fn make_room<F: CeeFrame>(
+        &mut self,
+        pool: &Pool<F>,
+        from: Origin,
+        limit_bytes: u64,
+        received: &mut VecDeque<Handle>,
+    ) {
+        while self.kept_bytes > limit_bytes {
+            let resequencer = self.origins.get_mut(&from);
+            if resequencer.and_then(Resequencer::skip).is_none() {
+                return;
+            }
+            self.take(pool, from, received);
+        }
+    }
+
+    /// Sets the timer of the host to this time at the latest.
+    fn set_timer(&mut self, timers: &mut impl Timers, host: HostId, at_ps: u64) {
+        if self.timer_ps.is_none_or(|pending_ps| at_ps < pending_ps) {
+            self.timer_ps = Some(at_ps);
+            timers.set(Timer::Resequence(host), at_ps);
         }
     }
 }
@@ -259,17 +287,17 @@ impl<F: CeeFrame> Converged<F> {
         match resequencer.arrive(cee.number(frame), frame, now_ps, patience_ps) {
             Verdict::Kept(until_ps) => {
                 if let Some(until_ps) = until_ps {
-                    timers.set(Timer::Resequence(host), until_ps);
+                    at.set_timer(timers, host, until_ps);
                 }
                 at.kept_bytes += u64::from(pool[frame].bytes());
-                if at.kept_bytes <= cee.config().resequence_bytes {
+                let limit_bytes = cee.config().resequence_bytes;
+                if at.kept_bytes <= limit_bytes {
                     return None;
                 }
                 // The source whose frame has no room has its frames received now, without those
                 // that are missing. The missing ones are received when they come.
                 self.overflows += 1;
-                resequencer.skip();
-                at.take(pool, from, &mut self.received);
+                at.make_room(pool, from, limit_bytes, &mut self.received);
                 self.received.pop_front()
             }
             Verdict::Late => Some(frame),
@@ -300,6 +328,10 @@ impl<F: CeeFrame> Converged<F> {
         let Some(at) = self.resequencers.iter_mut().flatten().nth(host.index()) else {
             return;
         };
+        if at.timer_ps != Some(now_ps) {
+            return;
+        }
+        at.timer_ps = None;
         let waits = |(from, resequencer): (&Origin, &Resequencer<Handle>)| {
             (resequencer.kept() > 0).then_some(*from)
         };
@@ -314,7 +346,7 @@ impl<F: CeeFrame> Converged<F> {
             next_ps = next_ps.into_iter().chain(until_ps).min();
         }
         if let Some(at_ps) = next_ps {
-            timers.set(Timer::Resequence(host), at_ps);
+            at.set_timer(timers, host, at_ps);
         }
     }
 }

@@ -452,3 +452,36 @@ fn schemes_of_priorities_that_cannot_be_are_refused() {
         assert!(found.contains(expected), "{routings}\n=> {found}");
     }
 }
+
+/// Without notifications in its priority such a scheme would be D-mod-k.
+#[test]
+fn a_scheme_that_reacts_to_notifications_needs_those_of_its_priority() {
+    let of_network = |scheme: &str, priorities: &str| {
+        with_routings("", 2)
+            .replace(
+                "routings = []\n",
+                &format!("qcn = {{ priorities = {priorities} }}\n"),
+            )
+            .replace("n = 2\n", &format!("n = 2\nrouting = '{scheme}'\n"))
+    };
+    for scheme in ["r2c2", "r3c2", "switch-adaptive"] {
+        let found = refusal(&of_network(scheme, "[0, 3]"));
+        assert!(found.starts_with("t.toml:5:11: network.routing"), "{found}");
+        for told in [
+            "reacts to notifications, and priority 2, that of traffic b, has none",
+            "add 2 to `priorities` of [network.cee.qcn]",
+        ] {
+            assert!(found.contains(told), "{found}");
+        }
+        one(&of_network(scheme, "[2, 3]"));
+    }
+    one(&of_network("d-mod-k", "[0, 3]"));
+    let own = "{ priorities = 3, routing = 'spray' }, { priorities = 2, routing = 'r3c2' }";
+    let of_priority = |priorities: &str| {
+        let qcn = format!("[network.cee.qcn]\npriorities = {priorities}\n[traffic.b]");
+        with_routings(own, 2).replace("[traffic.b]", &qcn)
+    };
+    let found = refusal(&of_priority("3"));
+    assert!(found.contains("priority 2, that of traffic b"), "{found}");
+    one(&of_priority("2"));
+}

@@ -33,6 +33,8 @@ pub struct Exports {
     pub pauses: Vec<(PortId, PauseFrame, u64)>,
     /// Headers of messages for ends of the receiving part, of bytes that arrive later.
     pub headers: Vec<(EndId, MessageHeader)>,
+    /// Headers of messages of datagrams that arrive later, for a port of a tenant.
+    pub datagram_headers: Vec<((u32, u16), MessageHeader)>,
     /// Ends of the receiving part whose peers' stacks are gone, and since when (ps).
     pub over: Vec<(EndId, u64)>,
 }
@@ -43,6 +45,7 @@ impl Exports {
         self.packets.is_empty()
             && self.pauses.is_empty()
             && self.headers.is_empty()
+            && self.datagram_headers.is_empty()
             && self.over.is_empty()
     }
 }

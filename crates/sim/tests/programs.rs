@@ -91,6 +91,70 @@ fn threads_change_nothing() {
     }
 }
 
+/// The headers of datagrams cross the borders of parts with them.
+#[test]
+fn threads_change_nothing_of_datagrams() {
+    let network = LOSSLESS.replace(
+        "[network.cee.pfc]",
+        "delay = '500ns'\n[network.cee]\npfc = { pause = 'wire', xoff = '93KB' }",
+    );
+    for keys in [COLLECTIVES[5], COLLECTIVES[9]] {
+        let text = format!(
+            "{network}[traffic.p]\nkind = 'program'\n{keys}transport = 'datagrams'\neager = '1KB'\n"
+        );
+        let (alone, program, notes) = run_on(&text, 1);
+        assert_eq!(program.ended, program.operations, "{keys}: {notes:?}");
+        for threads in [2, 3] {
+            let (several, _, notes) = run_on(&text, threads);
+            assert!(alone == several, "{keys} on {threads} threads: {notes:?}");
+        }
+    }
+}
+
+/// The message that lacks bytes is named, and not the last one.
+#[test]
+fn a_lost_datagram_holds_up_its_message_and_those_behind_it() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lost.goal");
+    let text = "num_ranks 2\nrank 0 {\na: send 1000000b to 1 tag 1\nb: send 1000000b to 1 tag 2\n\
+        c: send 1000000b to 1 tag 3\nb requires a\nc requires b\n}\n\
+        rank 1 {\na: recv 1000000b from 0 tag 1\nb: recv 1000000b from 0 tag 2\n\
+        c: recv 1000000b from 0 tag 3\n}\n";
+    fs::write(&path, text).unwrap();
+    let text = format!(
+        "{LOSSLESS}[traffic.p]\nkind = 'program'\ngoal = '{}'\ntransport = 'datagrams'\n\
+         eager = '2MB'\n[[event]]\nat = '1200us'\nlink_down = ['e1-h2']\nfor = '20us'\n",
+        path.display()
+    );
+    let (_, program, notes) = run_on(&text, 1);
+    assert_eq!((program.ended, program.operations), (4, 6), "{notes:?}");
+    let told = |text: &str| notes.iter().filter(|note| note.contains(text)).count();
+    assert_eq!(
+        told("a datagram from rank 0 was lost or overtaken"),
+        1,
+        "{notes:?}"
+    );
+    for tag in [2, 3] {
+        let waits = format!("rank 1: receive of 1000000 B from rank 0, tag {tag} ");
+        assert_eq!(told(&waits), 1, "{notes:?}");
+    }
+}
+
+#[test]
+fn a_critical_path_is_no_longer_than_the_run() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("begun.goal");
+    // What waits for a begin does not wait for the rest; rank 1 awaits no message.
+    let text = "num_ranks 2\nrank 0 {\na: calc 1000 cpu 0\nb: calc 2000 cpu 1\nb irequires a\n\
+        s: send 8b to 1\ns requires b\n}\n\
+        rank 1 {\nr: recv 8b from 0\nc: calc 500\nc irequires r\nd: calc 5000000\nd requires c\n}\n";
+    fs::write(&path, text).unwrap();
+    let program = program(TREE, &format!("goal = '{}'\n", path.display()));
+    let critical = program.critical_path.unwrap();
+    let on_path_s = critical.computing_s + critical.network_s;
+    assert!((on_path_s - 5_000_500e-9).abs() < 1e-12, "{critical:?}");
+    assert_eq!((critical.computations, critical.messages), (2, 0));
+    assert!(on_path_s <= program.completion_s.unwrap());
+}
+
 #[test]
 fn a_message_takes_its_bytes_of_the_link() {
     // 1 MB and its header over 1 Gb/s; a segment of 1448 bytes takes 1514 of the link.

@@ -7,16 +7,12 @@
 
 #include <stdlib.h>
 
-void sg_collective_call(enum sg_collective what, MPI_Comm comm, int root, size_t count,
-			const uint64_t *bytes, const MPI_Request *request)
+static void collective_call(enum sg_collective what, MPI_Comm comm, int root, size_t count,
+			    const uint64_t *bytes, const MPI_Request *request)
 {
 	uint32_t number = sg_communicator(comm);
 	uint64_t near[16], *values = near;
 
-	if (number == SG_FOREIGN) {
-		sg_unsupported("a collective over an intercommunicator");
-		return;
-	}
 	if (count + 5 > sizeof(near) / sizeof(near[0]))
 		values = malloc((count + 5) * sizeof(*values));
 	if (!values)
@@ -36,7 +32,7 @@ void sg_collective_call(enum sg_collective what, MPI_Comm comm, int root, size_t
 static void call(enum sg_collective what, MPI_Comm comm, int root, uint64_t bytes,
 		 const MPI_Request *request)
 {
-	sg_collective_call(what, comm, root, 1, &bytes, request);
+	collective_call(what, comm, root, 1, &bytes, request);
 }
 
 static int rank_in(MPI_Comm comm)
@@ -53,6 +49,17 @@ static int size_of(MPI_Comm comm)
 
 	PMPI_Comm_size(comm, &size);
 	return size;
+}
+
+/* Whether a collective can be recorded. Asked first: between two groups counts and types are those
+ * of the other group's members, and a root need not be a member. */
+static bool within(MPI_Comm comm)
+{
+	bool is_known = sg_communicator(comm) != SG_FOREIGN;
+
+	if (!is_known)
+		sg_unsupported("a collective over an intercommunicator");
+	return is_known;
 }
 
 /* What a member gives: where it gives what is in its receive buffer, that says how much it is. */
@@ -78,22 +85,21 @@ static void vector(enum sg_collective what, MPI_Comm comm, const int counts[],
 		return;
 	for (int i = 0; i < size; i++)
 		bytes[i] = sg_bytes(counts[i], types[each ? i : 0]);
-	sg_collective_call(what, comm, 0, (size_t)size, bytes, request);
+	collective_call(what, comm, 0, (size_t)size, bytes, request);
 	free(bytes);
 }
 
 /* The blocking call and the one with a request. P and A are parameters and arguments. */
-#define UNWRAP(...) __VA_ARGS__
 #define BOTH(name, iname, P, A, record)                                                          \
-	int MPI_##name(UNWRAP P)                                                                   \
-	{                                                                                          \
-		const MPI_Request *request = NULL;                                                 \
-		(void)request;                                                                     \
-		SG_TRACED(PMPI_##name(UNWRAP A), record);                                          \
-	}                                                                                          \
-	int MPI_##iname(UNWRAP P, MPI_Request *request)                                            \
-	{                                                                                          \
-		SG_TRACED(PMPI_##iname(UNWRAP A, request), record);                                \
+	int MPI_##name(SG_UNWRAP P)                                                              \
+	{                                                                                        \
+		const MPI_Request *request = NULL;                                               \
+		(void)request;                                                                   \
+		SG_TRACED(PMPI_##name(SG_UNWRAP A), if (within(comm)) record);                   \
+	}                                                                                        \
+	int MPI_##iname(SG_UNWRAP P, MPI_Request *request)                                       \
+	{                                                                                        \
+		SG_TRACED(PMPI_##iname(SG_UNWRAP A, request), if (within(comm)) record);         \
 	}
 
 BOTH(Barrier, Ibarrier, (MPI_Comm comm), (comm), call(SG_BARRIER, comm, 0, 0, request))
@@ -188,61 +194,3 @@ BOTH(Reduce_scatter_block, Ireduce_scatter_block,
      (const void *data, void *into, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
      (data, into, count, type, op, comm),
      call(SG_REDUCE_SCATTER, comm, 0, sg_bytes(count, type), request))
-
-/* What moves data in ways that are not recorded: its time is the library's, and it is named. */
-#define NOT_RECORDED(name, P, A)                                                                 \
-	int MPI_##name P                                                                           \
-	{                                                                                          \
-		SG_TRACED(PMPI_##name A, sg_unsupported("MPI_" #name));                            \
-	}
-
-NOT_RECORDED(Neighbor_allgather,
-	     (const void *data, int count, MPI_Datatype type, void *into, int into_count,
-	      MPI_Datatype into_type, MPI_Comm comm),
-	     (data, count, type, into, into_count, into_type, comm))
-NOT_RECORDED(Neighbor_alltoall,
-	     (const void *data, int count, MPI_Datatype type, void *into, int into_count,
-	      MPI_Datatype into_type, MPI_Comm comm),
-	     (data, count, type, into, into_count, into_type, comm))
-NOT_RECORDED(Neighbor_alltoallv,
-	     (const void *data, const int counts[], const int places[], MPI_Datatype type,
-	      void *into, const int into_counts[], const int into_places[],
-	      MPI_Datatype into_type, MPI_Comm comm),
-	     (data, counts, places, type, into, into_counts, into_places, into_type, comm))
-NOT_RECORDED(Neighbor_allgatherv,
-	     (const void *data, int count, MPI_Datatype type, void *into, const int counts[],
-	      const int places[], MPI_Datatype into_type, MPI_Comm comm),
-	     (data, count, type, into, counts, places, into_type, comm))
-NOT_RECORDED(Put,
-	     (const void *data, int count, MPI_Datatype type, int to, MPI_Aint at, int to_count,
-	      MPI_Datatype to_type, MPI_Win window),
-	     (data, count, type, to, at, to_count, to_type, window))
-NOT_RECORDED(Get,
-	     (void *data, int count, MPI_Datatype type, int from, MPI_Aint at, int from_count,
-	      MPI_Datatype from_type, MPI_Win window),
-	     (data, count, type, from, at, from_count, from_type, window))
-NOT_RECORDED(Accumulate,
-	     (const void *data, int count, MPI_Datatype type, int to, MPI_Aint at, int to_count,
-	      MPI_Datatype to_type, MPI_Op op, MPI_Win window),
-	     (data, count, type, to, at, to_count, to_type, op, window))
-NOT_RECORDED(Win_fence, (int assertion, MPI_Win window), (assertion, window))
-NOT_RECORDED(Win_lock, (int kind, int rank, int assertion, MPI_Win window),
-	     (kind, rank, assertion, window))
-NOT_RECORDED(Win_unlock, (int rank, MPI_Win window), (rank, window))
-NOT_RECORDED(Win_lock_all, (int assertion, MPI_Win window), (assertion, window))
-NOT_RECORDED(Win_unlock_all, (MPI_Win window), (window))
-NOT_RECORDED(Win_flush, (int rank, MPI_Win window), (rank, window))
-NOT_RECORDED(Win_flush_all, (MPI_Win window), (window))
-NOT_RECORDED(Win_post, (MPI_Group group, int assertion, MPI_Win window),
-	     (group, assertion, window))
-NOT_RECORDED(Win_start, (MPI_Group group, int assertion, MPI_Win window),
-	     (group, assertion, window))
-NOT_RECORDED(Win_complete, (MPI_Win window), (window))
-NOT_RECORDED(Win_wait, (MPI_Win window), (window))
-NOT_RECORDED(Comm_spawn,
-	     (const char *command, char *arguments[], int count, MPI_Info info, int root,
-	      MPI_Comm comm, MPI_Comm *between, int errors[]),
-	     (command, arguments, count, info, root, comm, between, errors))
-
-/* Its communicator has no members before its request has ended. */
-NOT_RECORDED(Comm_idup, (MPI_Comm comm, MPI_Comm *new, MPI_Request *request), (comm, new, request))

@@ -26,7 +26,8 @@ struct request {
 };
 
 static struct request *buckets[BUCKETS];
-static uint64_t numbers;
+/* 0 is the number of a persistent request that is not active. */
+static uint64_t numbers = 1;
 
 static uint64_t handle_of(MPI_Request request)
 {
@@ -179,9 +180,11 @@ static void done(uint64_t handle, const MPI_Status *status)
 	struct request request;
 	int cancelled = 0;
 
-	if (!find(handle, &request, false))
+	if (!find(handle, &request, false) || request.number == 0)
 		return;
-	if (!request.persistent)
+	if (request.persistent)
+		set_number(handle, 0);
+	else
 		find(handle, &request, true);
 	if (!request.receive) {
 		SG_ADD(SG_DONE, request.number);

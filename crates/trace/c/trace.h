@@ -73,6 +73,9 @@ void sg_leave(void);
 		return sg_result;                                                                  \
 	} while (0)
 
+/* Parameters or arguments without their parentheses. */
+#define SG_UNWRAP(...) __VA_ARGS__
+
 /* The current call asked for something that has not happened yet. */
 void sg_idle(void);
 
@@ -114,10 +117,6 @@ static inline uint64_t sg_received(const MPI_Status *status)
 	PMPI_Get_elements_x(status, MPI_BYTE, &bytes);
 	return bytes > 0 ? (uint64_t)bytes : 0;
 }
-
-/* Records a collective that a request stands for, or none. */
-void sg_collective_call(enum sg_collective what, MPI_Comm comm, int root, size_t count,
-			const uint64_t *bytes, const MPI_Request *request);
 
 /* A request that is not persistent; returns its number. */
 uint64_t sg_request_new(MPI_Request request, bool receive);

@@ -10,12 +10,13 @@ use std::{
 use anyhow::{Context, anyhow};
 
 /// Its sources, each with its name.
-const SOURCES: [(&str, &str); 5] = [
+const SOURCES: [(&str, &str); 6] = [
     ("trace.h", include_str!("../c/trace.h")),
     ("trace.c", include_str!("../c/trace.c")),
     ("communicators.c", include_str!("../c/communicators.c")),
     ("point.c", include_str!("../c/point.c")),
     ("collectives.c", include_str!("../c/collectives.c")),
+    ("unrecorded.c", include_str!("../c/unrecorded.c")),
 ];
 
 /// Where traces go: the library reads it.

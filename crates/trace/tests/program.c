@@ -2,7 +2,8 @@
 /*
  * An MPI program of 8 ranks whose messages are known: crates/cli/tests/trace.rs counts them in what
  * was recorded. Barriers keep its wildcards from messages that are not meant for them: 24 messages
- * each. With the argument `die` rank 1 is killed after five messages.
+ * each. With the argument `die` rank 1 is killed after five messages; with `others` there are calls
+ * that are not recorded, and one message.
  */
 #include <mpi.h>
 #include <signal.h>
@@ -14,6 +15,23 @@
 
 static int rank, size;
 static char out[4096], in[8][4096];
+
+/* One message of 12 bytes. Its receive is the first request of rank 0. What waits for a persistent
+ * request that is not active ends no other. */
+static void inactive(void)
+{
+	MPI_Request receive, persistent;
+
+	if (rank == 1)
+		MPI_Send(out, 12, MPI_CHAR, 0, 2, MPI_COMM_WORLD);
+	if (rank != 0)
+		return;
+	MPI_Irecv(in[0], 12, MPI_CHAR, 1, 2, MPI_COMM_WORLD, &receive);
+	MPI_Send_init(out, 12, MPI_CHAR, 1, 3, MPI_COMM_WORLD, &persistent);
+	MPI_Wait(&persistent, MPI_STATUS_IGNORE);
+	MPI_Wait(&receive, MPI_STATUS_IGNORE);
+	MPI_Request_free(&persistent);
+}
 
 /* 8 messages of 1000 bytes. */
 static void ring(void)
@@ -190,6 +208,63 @@ static void die(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* Ranks 0 to 6, and rank 7: an all-to-all between both groups, with the counts and types that it
+ * needs and no more. Behind them are some that are none. */
+static void between_groups(void)
+{
+	MPI_Comm group, between;
+	MPI_Datatype types[8] = {MPI_DATATYPE_NULL};
+	int counts[8], places[8], others = rank == 7 ? 7 : 1;
+
+	for (int i = 0; i < others; i++) {
+		counts[i] = 4;
+		places[i] = 4 * i;
+		types[i] = MPI_CHAR;
+	}
+	for (int i = others; i < 8; i++)
+		types[i] = MPI_DATATYPE_NULL;
+	MPI_Comm_split(MPI_COMM_WORLD, rank == 7, rank, &group);
+	MPI_Intercomm_create(group, 0, MPI_COMM_WORLD, rank == 7 ? 0 : 7, 5, &between);
+	MPI_Alltoallw(out, counts, places, types, in[0], counts, places, types, between);
+	MPI_Comm_free(&between);
+	MPI_Comm_free(&group);
+}
+
+/* Of neighbours on a ring. */
+static void neighbours(void)
+{
+	MPI_Comm circle;
+	MPI_Request request;
+	MPI_Datatype types[2] = {MPI_CHAR, MPI_CHAR};
+	MPI_Aint places[2] = {0, 64};
+	int counts[2] = {4, 4}, ring = 1;
+
+	MPI_Cart_create(MPI_COMM_WORLD, 1, &size, &ring, 0, &circle);
+	MPI_Neighbor_alltoallw(out, counts, places, types, in[0], counts, places, types, circle);
+	MPI_Ineighbor_allgather(out, 4, MPI_CHAR, in[0], 4, MPI_CHAR, circle, &request);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	MPI_Comm_free(&circle);
+}
+
+/* One-sided. */
+static void windows(void)
+{
+	static int shared[4];
+	MPI_Win window;
+	MPI_Request request;
+	int one = 1, old, next = (rank + 1) % size;
+
+	MPI_Win_create(shared, sizeof(shared), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+	MPI_Win_lock_all(0, window);
+	MPI_Rput(&one, 1, MPI_INT, next, 0, 1, MPI_INT, window, &request);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	MPI_Fetch_and_op(&one, &old, MPI_INT, next, 1, MPI_SUM, window);
+	MPI_Compare_and_swap(&one, &one, &old, MPI_INT, next, 2, window);
+	MPI_Get_accumulate(&one, 1, MPI_INT, &old, 1, MPI_INT, next, 3, 1, MPI_INT, MPI_SUM, window);
+	MPI_Win_unlock_all(window);
+	MPI_Win_free(&window);
+}
+
 int main(int argc, char **argv)
 {
 	MPI_Init(&argc, &argv);
@@ -197,6 +272,14 @@ int main(int argc, char **argv)
 	MPI_Comm_size(MPI_COMM_WORLD, &size);
 	if (argc > 1 && strcmp(argv[1], "die") == 0)
 		die();
+	inactive();
+	if (argc > 1 && strcmp(argv[1], "others") == 0) {
+		between_groups();
+		neighbours();
+		windows();
+		MPI_Finalize();
+		return 0;
+	}
 	ring();
 	wildcards();
 	MPI_Barrier(MPI_COMM_WORLD);

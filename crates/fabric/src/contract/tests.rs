@@ -11,13 +11,13 @@ use crate::{
 
 const BYTES: u32 = 1_000;
 
-/// Its destination, and the path of its queue.
+/// Its destination, the path of its queue, and its length.
 #[derive(Clone, Copy)]
-struct Test(u16, u32);
+struct Test(u16, u32, u32);
 
 impl Frame for Test {
     fn bytes(&self) -> u32 {
-        BYTES
+        self.2
     }
     fn is_ect(&self) -> bool {
         false
@@ -102,12 +102,12 @@ impl<F: Fabric<Frame = Test>> World<F> {
 
     /// Host 0 sends a frame to host 1.
     fn send(&mut self) {
-        self.send_by(0);
+        self.send_by(0, BYTES);
     }
 
     /// A sender for each path.
-    fn send_by(&mut self, path: u32) {
-        let frame = self.fabric.pool_mut().insert(Test(1, path));
+    fn send_by(&mut self, path: u32, bytes: u32) {
+        let frame = self.fabric.pool_mut().insert(Test(1, path, bytes));
         let sender = Sender {
             host: FIRST,
             priority: 0,
@@ -187,6 +187,10 @@ fn converged() -> Converged<Test> {
 }
 
 fn converged_over(ports: Ports<Test>) -> Converged<Test> {
+    converged_with(ports, CeeConfig::default())
+}
+
+fn converged_with(ports: Ports<Test>, config: CeeConfig) -> Converged<Test> {
     let spec = |near, far| PortSpec {
         near,
         far,
@@ -202,7 +206,7 @@ fn converged_over(ports: Ports<Test>) -> Converged<Test> {
     });
     let config = CeeConfig {
         cut_through: false,
-        ..CeeConfig::default()
+        ..config
     };
     let cee = Cee::new(config, links.as_flattened().to_vec(), 2, 1, 1);
     Converged::new(cee, ports, PortMap::new(2, 2))
@@ -256,7 +260,7 @@ fn what_effects_give_rise_to_is_carried_out_behind_them() {
 fn frames_of_two_queues_do_not_wait_for_each_other_but_for_the_earlier_ones_of_their_own() {
     let mut world = World::new(converged().with_resequencers(2));
     for path in [1, 2, 1, 2] {
-        world.send_by(path);
+        world.send_by(path, BYTES);
     }
     let frames: Vec<Handle> = std::iter::from_fn(|| world.next()).collect();
     let [first, second_path, next, overtaking] = frames[..] else {
@@ -286,6 +290,50 @@ fn a_host_receives_what_its_adapter_no_longer_holds_back() {
 }
 
 #[test]
+fn one_timer_of_a_host_serves_all_gaps() {
+    let mut world = World::new(converged().with_resequencers(2));
+    for path in [1, 2, 3, 4, 1, 2, 3, 4] {
+        world.send_by(path, BYTES);
+    }
+    let frames: Vec<Handle> = std::iter::from_fn(|| world.next()).collect();
+    let (missing, overtaking) = frames.split_at(4);
+    for &frame in overtaking {
+        world.now_ps += 1_000;
+        assert_eq!(world.receive(frame), []);
+        let timers = world.wheel.0.iter();
+        let pending = timers.filter(|(_, timer)| matches!(timer, Timer::Resequence(_)));
+        assert_eq!(pending.count(), 1);
+    }
+    assert_eq!(world.next(), None, "the adapter has given up all");
+    // Each as long after its arrival as the others: 1 ms without flow control.
+    assert_eq!(world.following(), overtaking);
+    for &frame in missing {
+        assert_eq!(world.receive(frame), [frame]);
+    }
+}
+
+#[test]
+fn a_full_buffer_makes_room_for_a_whole_frame() {
+    let config = CeeConfig {
+        resequence_bytes: u64::from(BYTES),
+        ..CeeConfig::default()
+    };
+    let mut world = World::new(converged_with(ports(), config).with_resequencers(2));
+    for _ in 0..6 {
+        world.send_by(0, 64);
+        world.send_by(0, 64);
+    }
+    world.send();
+    let frames: Vec<Handle> = std::iter::from_fn(|| world.next()).collect();
+    let short: Vec<Handle> = frames[1..].iter().copied().step_by(2).take(5).collect();
+    for &frame in &short {
+        assert_eq!(world.receive(frame), []);
+    }
+    assert_eq!(world.receive(frames[12]), short);
+    assert_eq!(world.fabric.books().underway, 1, "the long one is kept");
+}
+
+#[test]
 fn a_frame_comes_down_a_stack_before_its_adapter_sends_it() {
     let mut ports = ports();
     // The local ports of two hosts, then their stacks.
@@ -304,7 +352,7 @@ fn a_frame_comes_down_a_stack_before_its_adapter_sends_it() {
 fn a_dropped_frame_is_released_and_in_the_books() {
     let mut world = World::new(Plain::new(ports()));
     world.on_fabric(|fabric, _, now_ps| fabric.set_up(FROM_FIRST, false, now_ps));
-    let frame = world.fabric.pool_mut().insert(Test(1, 0));
+    let frame = world.fabric.pool_mut().insert(Test(1, 0, BYTES));
     let sender = Sender {
         host: FIRST,
         priority: 0,

@@ -96,6 +96,7 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
     let routes = variant.routes(&graph);
     check_paths(table, &variant, &graph, &routes);
     cee::check(table, &variant);
+    routing::check_notified(table, &variant);
     host_switch::check(table, &variant);
     traffic::check_hotspots(table, &variant, &graph, &routes);
     network::mark_bottlenecks(&mut variant, &network, &graph, &routes);

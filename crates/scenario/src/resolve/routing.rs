@@ -8,6 +8,7 @@ use sluicegate_fabric::{
 };
 
 use super::{cee::listed_priorities, duration, ps};
+use crate::experiment::{Traffic, Variant};
 
 /// The shortest and the longest time of a scheme.
 const TIMES_PS: std::ops::RangeInclusive<u64> = 1_000..=10_000_000_000_000;
@@ -164,4 +165,32 @@ pub fn check(table: &Table<'_>, routing: Routing, cee: Option<&CeeConfig>) {
         let reason = "measures links of plain Ethernet";
         item.complain(reason, "leave out [network.cee], or choose another scheme");
     }
+}
+
+/// Whether switches notify the sources of traffic whose scheme reacts to notifications.
+pub fn check_notified(root: &Table<'_>, variant: &Variant) {
+    let qcn = variant.cee.as_ref().and_then(|cee| cee.qcn.as_ref());
+    let (Some(qcn), Some(network)) = (qcn, root.table("network")) else {
+        return;
+    };
+    let is_deaf = |traffic: &&Traffic| {
+        let reacts = variant.routing_of(traffic.priority).needs_notifications();
+        reacts && qcn.priorities >> traffic.priority & 1 == 0
+    };
+    let Some(traffic) = variant.traffic.iter().find(is_deaf) else {
+        return;
+    };
+    let priority = traffic.priority;
+    let own = (variant.routings.iter()).position(|(of, _)| of >> priority & 1 != 0);
+    let tables = network.table("cee").map(|cee| cee.tables("routings"));
+    let own = own.and_then(|at| tables?.into_iter().nth(at));
+    let table = own.unwrap_or(network);
+    let item = table.get("routing");
+    item.as_ref().unwrap_or(table.item()).complain(
+        format!(
+            "reacts to notifications, and priority {priority}, that of traffic {}, has none",
+            traffic.name
+        ),
+        format!("add {priority} to `priorities` of [network.cee.qcn], or choose another scheme"),
+    );
 }

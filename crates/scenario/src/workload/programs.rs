@@ -178,28 +178,30 @@ impl Run<'_> {
     fn critical(&self, mut rank: u32, mut operation: u32) -> CriticalPath {
         let mut path = CriticalPath::default();
         let (mut computing_ns, mut network_ns) = (0, 0);
+        // When the one that waited for this operation began.
+        let mut until_ns = u64::MAX;
         // Each step goes back in time or along a requirement: there are no more than operations.
         for _ in 0..=self.program.operations() {
             let times = self.times(rank, operation);
             let kind = self.program.ranks[rank as usize].operations()[operation as usize].kind;
-            if kind == Kind::Compute {
-                computing_ns += times.end_ns - times.begin_ns;
-                path.computations += 1;
-            }
-            match times.sender {
+            let mut begin_ns = times.begin_ns;
+            // Otherwise only its begin was awaited, as `irequires` says.
+            if times.end_ns <= until_ns {
                 // The receive waited for its message.
-                Some((from, send)) => {
-                    let sent_ns = self.times(from, send).begin_ns;
-                    network_ns += times.end_ns.saturating_sub(sent_ns);
-                    path.messages += 1;
+                if let Some((from, send)) = times.sender {
+                    begin_ns = self.times(from, send).begin_ns;
                     (rank, operation) = (from, send);
                 }
-                None if kind != Kind::Compute => {
-                    network_ns += times.end_ns - times.begin_ns;
+                let took_ns = times.end_ns.saturating_sub(begin_ns);
+                if kind == Kind::Compute {
+                    computing_ns += took_ns;
+                    path.computations += 1;
+                } else {
+                    network_ns += took_ns;
                     path.messages += 1;
                 }
-                None => {}
             }
+            until_ns = begin_ns;
             match self.times(rank, operation).after {
                 u32::MAX => break,
                 before => operation = before,

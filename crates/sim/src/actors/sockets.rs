@@ -181,7 +181,7 @@ impl<F: PacketFabric> Io for Sockets<'_, F> {
         header: &MessageHeader,
         payload: u16,
     ) -> Result<(), String> {
-        self.net.post_datagram_header(end(socket), *header)?;
+        self.net.post_datagram_header(end(socket), *header);
         self.net.send_datagrams(end(socket), header.bytes, payload);
         Ok(())
     }

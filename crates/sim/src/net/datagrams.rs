@@ -100,23 +100,23 @@ impl<F: PacketFabric> Net<F> {
         id
     }
 
-    /// Puts the header of a message beside the datagrams that a socket sends next. Only in networks
-    /// of one part, as those of converged Ethernet are.
-    ///
-    /// # Errors
-    /// Nothing of this part is bound to the peer's port.
-    pub fn post_datagram_header(
-        &mut self,
-        end: EndId,
-        header: MessageHeader,
-    ) -> Result<(), String> {
+    /// Puts the header of a message beside the datagrams that a socket sends next.
+    pub fn post_datagram_header(&mut self, end: EndId, header: MessageHeader) {
         let addressing = &self.sockets.ends[end as usize].addressing;
         let peer = (addressing.peer_tenant, addressing.peer_port);
-        let Some(&bound) = self.sockets.bound.get(&peer) else {
-            return Err(format!("nothing receives datagrams at port {}", peer.1));
-        };
-        self.sockets.message_headers.push(bound, header);
-        Ok(())
+        let there = self.layout.part_of_host(addressing.peer_host);
+        match self.post.exports_to(there) {
+            None => self.take_datagram_header(peer, header),
+            Some(exports) => exports.datagram_headers.push((peer, header)),
+        }
+    }
+
+    /// The header of a message for a tenant's port. It is dropped if no socket is bound to the
+    /// port, as datagrams are.
+    pub(super) fn take_datagram_header(&mut self, to: (u32, u16), header: MessageHeader) {
+        if let Some(&bound) = self.sockets.bound.get(&to) {
+            self.sockets.message_headers.push(bound, header);
+        }
     }
 
     /// An application sends `bytes` in datagrams of at most `payload` bytes. Returns the datagrams

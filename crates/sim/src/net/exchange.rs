@@ -29,6 +29,9 @@ impl<F: PacketFabric> Net<F> {
         for (end, header) in exports.headers.drain(..) {
             self.sockets.message_headers.push(end, header);
         }
+        for (to, header) in exports.datagram_headers.drain(..) {
+            self.take_datagram_header(to, header);
+        }
         for (end, over_ps) in exports.over.drain(..) {
             self.peer_is_over(end, over_ps);
         }
