@@ -1,8 +1,8 @@
 //! Capture files: the kinds of blocks that captures of Ethernet frames need (pcapng,
 //! draft-ietf-opsawg-pcapng), little-endian on every machine, times in nanoseconds.
 //!
-//! [`Writer`] writes a section. [`next_block`] finds the blocks of what it wrote, for a program that
-//! passes them on.
+//! [`Writer`] writes a section. [`next_block`] finds the blocks of what it wrote, for a program
+//! that passes them on.
 
 use std::io::{self, Write};
 

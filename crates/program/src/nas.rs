@@ -272,8 +272,8 @@ mod tests {
 
     /// Table 2.2 of the zOVN thesis: scale factor, largest and mean size of a message. The number
     /// of ranks and the class are not given; these are the ones whose largest messages fit. The
-    /// means do not: the last numbers are how much of the thesis' mean ours is, and how much it is if
-    /// messages above 1 KB count thrice (request, grant, data), which fits three of the five.
+    /// means do not: the last numbers are how much of the thesis' mean ours is, and how much it is
+    /// if messages above 1 KB count thrice (request, grant, data), which fits three of the five.
     #[test]
     fn largest_messages_are_those_of_the_thesis_and_means_are_not() {
         for (kernel, class, ranks, factor, largest, mean, ratios) in [

@@ -444,8 +444,8 @@ pub struct PublishedResult {
 }
 
 impl PublishedResult {
-    /// `cause` and `fitted`. Earlier versions wrote the latter's text into `cause` where the verdict
-    /// was fitted.
+    /// `cause` and `fitted`. Earlier versions wrote the latter's text into `cause` where the
+    /// verdict was fitted.
     pub fn reasons(&self) -> [Option<&String>; 2] {
         match (&self.cause, &self.fitted, self.verdict) {
             (cause, None, Some(Verdict::Fitted)) => [None, cause.as_ref()],
