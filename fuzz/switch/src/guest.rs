@@ -36,7 +36,7 @@ const APART: u16 = 7;
 /// Polls after which everything has come to rest.
 const RESTS_AFTER: usize = 100_000;
 
-/// Made of a frame's number; nobody else knows it.
+/// A value that follows from a frame's number by a rule that the hostile guests do not know.
 fn secret(number: u64) -> u64 {
     (number ^ 0x5bd1_e995_9d1c_b3a7).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -278,7 +278,8 @@ impl Plan {
             lossless: self.lossless,
             queue: 256,
             stall_limit_ns: self.stalls.then_some(1_000_000_000),
-            // Whoever is forgotten is flooded, and flooded frames may be lost.
+            // The switch floods frames to an address that it has forgotten, and flooded frames may
+            // be lost.
             learning: LearningLimits {
                 ageing_ns: 1 << 62,
                 per_port: 8,
@@ -370,7 +371,7 @@ impl Friends {
         self.guests[1].receive(0, may_miss);
     }
 
-    /// Both send; one also to somebody else, if it is to.
+    /// Both honest guests send to each other, and the first one also to `other`, if there is one.
     pub fn send(&mut self, other: Option<[u8; 6]>) {
         self.guests[0].send(mac(1), true);
         self.guests[1].send(mac(0), true);
@@ -402,7 +403,11 @@ impl Friends {
     pub fn end(&mut self, engine: &mut Engine, now_ns: u64) {
         self.rest(engine, now_ns);
         self.account(engine);
-        assert_eq!(engine.held(), 0, "broken: frames that nobody has any more");
+        assert_eq!(
+            engine.held(),
+            0,
+            "broken: the switch holds frames after the guests have gone"
+        );
         for (at, guest) in self.guests.iter_mut().enumerate() {
             while guest.used(1).is_some() {}
             let out = guest.rings[1].out.iter().filter(|&&out| out).count();

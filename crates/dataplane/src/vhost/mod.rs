@@ -149,7 +149,7 @@ pub enum Change {
     Gone(Option<String>),
 }
 
-/// Who has the rings of ports, and does what sessions say.
+/// The owner of the rings of ports, which applies the changes that sessions ask for.
 pub trait Owner: Send + Sync + 'static {
     /// Applies what the session of a port says. Of a ring that stops, returns the next entry that
     /// it would have read.

@@ -88,7 +88,7 @@ pub struct Relay<'a, R> {
 }
 
 impl<'a, R: Reader> Relay<'a, R> {
-    /// Between a frontend and a reader, who has the other end of `inward`.
+    /// Between a frontend and a reader; the reader has the other end of `inward`.
     pub fn new(frontend: &'a UnixStream, inward: UnixStream, reader: R, link: &'a Link) -> Self {
         Self {
             frontend,
