@@ -42,20 +42,20 @@ build() {
 train() { # train EXECUTABLE: runs that count
 	local name
 	if [ "$what" = bench ]; then
-		"$1" "${TRAINING_CASES[@]}"
+		"$1" "${TRAINING_CASES[@]}" >"$work/said" || die "training failed: $(cat "$work/said")"
 		return
 	fi
 	for name in "${TRAINING_SCENARIOS[@]}"; do
 		echo "$name"
-		# What a scenario expects is not asked here.
-		"$1" run "scenarios/$name.toml" --short --threads 1 --out "$work/runs/$name" >/dev/null
+		"$1" run "scenarios/$name.toml" --short --threads 1 --out "$work/runs/$name" >"$work/said" 2>&1 ||
+			die "training failed: $(cat "$work/said")"
 	done
 }
 
 # Prints the profile's path, which has its contents' sum so that cargo sees a change. Functions that
 # training never called are left out: LLVM would make the agent's and the switch's small and slow.
 profile() {
-	local merge=$1 executable named raw=$work/$what-raw
+	local merge=$1 executable named raw=$work/raw
 	say "building with counters" >&2
 	executable=$(build counters "-Cprofile-generate=$raw")
 	rm -rf "$raw" # what build scripts have counted
