@@ -34,14 +34,14 @@ build: ## build target/release/sluicegate
 	@$(RUN) cargo build --release --locked -p sluicegate
 
 .PHONY: dist
-dist: ## build target/dist/sluicegate with link-time optimisation, for installing
+dist: ## build target/dist/sluicegate with link-time optimisation and a profile, for installing (8 minutes)
 	@scripts/setup.sh build
-	@$(RUN) cargo build --profile dist --locked -p sluicegate
+	@scripts/pgo.sh dist
 
 .PHONY: deb
 deb: ## build the Debian package out/deb/sluicegate_*.deb
 	@scripts/setup.sh deb
-	@$(RUN) cargo build --profile dist --locked -p sluicegate
+	@scripts/pgo.sh dist
 	@scripts/deb.sh target/dist/sluicegate "$(OUT)/deb"
 
 .PHONY: demo
@@ -85,7 +85,7 @@ bench: bench-enforce bench-sim bench-switch ## all benchmarks
 
 .PHONY: bench-sim
 bench-sim: ## packet-hops per second of the simulator, one line per case
-	@$(RUN) cargo bench --locked -q -p sluicegate-sim --bench sim -- $(CASES)
+	@scripts/pgo.sh bench $(CASES)
 
 .PHONY: bench-enforce
 bench-enforce: ## cost of enforcement on an unshaped path (root)

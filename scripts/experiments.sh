@@ -102,6 +102,12 @@ beside() {
 	esac
 }
 
+# The command for installing simulates the same bytes as the one that everything here runs.
+profile_changes_nothing() {
+	scripts/pgo.sh dist &&
+		scripts/same-results.sh "$sluicegate" target/dist/sluicegate scenarios/*.toml scenarios/{fabric,cee,programs}/*.toml
+}
+
 shopt -s extglob
 for file in scenarios/*.toml scenarios/!(lab-only)/*.toml; do
 	experiment sim "$file"
@@ -112,6 +118,7 @@ done
 [ "$(uname -m)" != x86_64 ] || ! $root || stage "linux 6.12" kernel scripts/kernel-test.sh 6.12
 stage "numbered frames" switch scripts/frames.sh
 stage "property tests" all scripts/properties.sh
+stage "a profile" sim profile_changes_nothing
 stage "hostile frames" core fuzz/run.sh "$HOSTILE_SECONDS" hostile
 stage "hostile guests" switch env INPUTS="$RING_INPUTS" fuzz/run.sh 0 rings
 stage "hostile frontends" switch env INPUTS="$MESSAGE_INPUTS" fuzz/run.sh 0 messages

@@ -90,7 +90,11 @@ lint_docs() {
 
 # A tool that CI has and a Debian compiler has not (clippy) is named, not passed over.
 lint_rust() {
+	local fuzzer
 	cargo fmt --all --check || fail "cargo fmt --all would change files"
+	for fuzzer in goal switch; do
+		cargo fmt --check --manifest-path "fuzz/$fuzzer/Cargo.toml" || fail "cargo fmt would change fuzz/$fuzzer"
+	done
 	if cargo clippy --version >/dev/null 2>&1; then
 		cargo clippy --workspace --all-targets --release --locked -- -D warnings || fail "clippy"
 	else

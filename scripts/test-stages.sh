@@ -157,6 +157,17 @@ interrupted() {
 	done
 	return 1
 }
+# A run is tried again for the words in which the program says that it was disturbed.
+said_by_the_program() {
+	local words
+	for words in 'the CPU was the bottleneck even at' 'the hypervisor took' '_dropped"'; do
+		grep -rqF "$words" "$SG_ROOT"/crates/{cli,lab}/src || { echo "no code says '$words'"; return 1; }
+		disturbed <(printf 'note: a: %s 5 %%\nnote: %s 7 %%\ncheck: %s = 3\n' "$words" "$words" "x${words%\"}") ||
+			{ echo "no run that says '$words' is taken for disturbed"; return 1; }
+	done
+}
+said_by_the_program || { bad=$((bad + 1)); echo "disturbed of env.sh looks for other words than runs say"; }
+
 interrupted || { bad=$((bad + 1)); echo "others.sh does not end what it started, or not by an interrupt"; }
 
 [ "$bad" -eq 0 ] && echo "stages are told as they are"

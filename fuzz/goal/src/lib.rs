@@ -18,7 +18,8 @@ pub unsafe extern "C" fn LLVMFuzzerTestOneInput(data: *const u8, size: usize) ->
     };
     if let Ok(program) = goal::read(bytes) {
         let _ = check(&program, 0);
-        let again = goal::read(&goal::binary::write(&program)[..]).expect("what is written is read");
+        let again =
+            goal::read(&goal::binary::write(&program)[..]).expect("what is written is read");
         for (one, other) in program.ranks.iter().zip(&again.ranks) {
             assert_eq!(one.operations(), other.operations(), "broken: read again");
         }
