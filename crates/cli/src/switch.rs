@@ -14,6 +14,7 @@ use sluicegate_config::units::{format_bytes, format_duration};
 use sluicegate_dataplane::{
     config::{self, Config, Kind},
     control::{self, Ask},
+    lanes::PRIORITIES,
     service::Service,
     vhost::session::Mode,
 };
@@ -197,9 +198,20 @@ fn meter(service: Arc<Service>) -> Meter {
 }
 
 fn summary(config: &Config) -> String {
-    let mut text = match config.choice.lossless {
-        true => "lossless: frames for a full port wait in the rings of their senders\n".to_owned(),
-        false => format!("lossy: {} frames wait for each port\n", config.choice.queue),
+    let (lanes, queue) = (config.choice.lanes, config.choice.queue);
+    let mut text = match lanes.lossless() {
+        u8::MAX => {
+            "lossless: frames for a full port wait in the rings of their senders\n".to_owned()
+        }
+        0 => format!("lossy: {queue} frames wait for each port\n"),
+        _ => {
+            let listed = (0..PRIORITIES).filter(|&it| lanes.is_lossless(it));
+            let listed: Vec<_> = listed.map(|it| it.to_string()).collect();
+            format!(
+                "lossless priorities: {}; of each priority {queue} frames wait for each port\n",
+                listed.join(", ")
+            )
+        }
     };
     if let Some(governing) = &config.governing {
         text += &format!("policy: {}\n", governing.path.display());
@@ -258,7 +270,13 @@ fn rows(value: &Value) -> &[Value] {
 }
 
 fn show(value: &Value) -> String {
-    let kind = yes(value, "lossless", "lossless", "lossy");
+    let kind = match value["lossless"].as_array() {
+        None => yes(value, "lossless", "lossless", "lossy"),
+        Some(listed) => {
+            let listed: Vec<_> = listed.iter().map(Value::to_string).collect();
+            format!("lossless priorities {}, others lossy", listed.join(", "))
+        }
+    };
     format!(
         "{kind}, runs for {}\n{} of {} ports are up, {} addresses ({} refused)\n\
          frames: {} held, {} dropped\npolls: {} with frames, {} without; slept {} times\n",

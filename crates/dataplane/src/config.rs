@@ -22,7 +22,8 @@ use std::{
 };
 
 use sluicegate_config::{
-    Problems, document,
+    Problems,
+    document::{self, Value},
     problem::{Complaint, Sink},
     table::{Item, Table},
     units::parse_duration,
@@ -36,6 +37,7 @@ use sluicegate_vswitch::{
 use crate::{
     engine::Choice,
     govern::Governing,
+    lanes::{Lanes, PRIORITIES, Priority},
     vhost::{PAIRS_MAX, session::Mode},
     worker::Pace,
 };
@@ -81,6 +83,8 @@ pub struct PortConfig {
     pub member: Membership,
     /// The addresses that it may use.
     pub filter: Filter,
+    /// The priority of what it sends.
+    pub priority: Priority,
     /// Whether the policy governs it.
     pub is_governed: bool,
     /// Its tenant, as policies and reports name it.
@@ -161,6 +165,14 @@ impl Config {
             root.item().complain(reason, "use two switches");
         }
         root.close();
+        if config
+            .ports
+            .iter()
+            .any(|it| it.priority != Priority::Unknown)
+        {
+            let lanes = &mut config.choice.lanes;
+            *lanes = Lanes::each(lanes.lossless());
+        }
         config
     }
 
@@ -172,12 +184,12 @@ impl Config {
             self.state = PathBuf::from(state);
         }
         let choice = &mut self.choice;
-        choice.lossless = table.boolean("lossless").unwrap_or(choice.lossless);
-        if choice.lossless {
+        choice.lanes = read_lanes(&table).unwrap_or(choice.lanes);
+        if choice.lanes.lossless() == u8::MAX {
             if table.get("queue").is_some() {
                 table.refuse(
                     "queue",
-                    "frames wait in the rings of their senders where lossless = true",
+                    "frames wait in the rings of their senders where all priorities are lossless",
                 );
             }
         } else if let Some(queue) = table.integer("queue", 0..=65_536) {
@@ -235,7 +247,7 @@ impl Config {
 impl Default for Choice {
     fn default() -> Self {
         Self {
-            lossless: true,
+            lanes: Lanes::LOSSLESS,
             queue: 1024,
             stall_limit_ns: None,
             learning: LearningLimits::default(),
@@ -248,6 +260,55 @@ impl Default for Pace {
         Self {
             spin_ns: 50_000,
             cpu: None,
+        }
+    }
+}
+
+/// Which priorities are lossless; a list tells them apart.
+fn read_lanes(table: &Table<'_>) -> Option<Lanes> {
+    let item = table.get("lossless")?;
+    Some(match &item.node().value {
+        Value::Boolean(true) => Lanes::LOSSLESS,
+        Value::Boolean(false) => Lanes::LOSSY,
+        Value::Integer(_) | Value::List(_) => Lanes::each(read_priorities(&item)),
+        _ => {
+            let advice = "give true, false, a priority or a list of priorities";
+            item.complain("says neither whether nor which", advice);
+            return None;
+        }
+    })
+}
+
+/// Bit p: priority p is named.
+fn read_priorities(item: &Item<'_>) -> u8 {
+    let listed = item.one_or_more();
+    if listed.is_empty() {
+        item.complain("must not be empty", "give false, or leave it out");
+    }
+    let mut bits = 0;
+    for item in listed {
+        let Some(priority) = item.integer(0..=i64::from(PRIORITIES) - 1) else {
+            continue;
+        };
+        if bits >> priority & 1 != 0 {
+            item.complain(format!("priority {priority} is here twice"), "name it once");
+        }
+        bits |= 1 << priority;
+    }
+    bits
+}
+
+fn read_priority(item: &Item<'_>) -> Option<Priority> {
+    match &item.node().value {
+        Value::Text(text) if text == "tag" => Some(Priority::Tag),
+        Value::Integer(_) => {
+            let number = item.integer(0..=i64::from(PRIORITIES) - 1)?;
+            Some(Priority::Of(number as u8))
+        }
+        _ => {
+            let advice = "give 0 to 7, or \"tag\" where tags are to be believed";
+            item.complain("is no priority", advice);
+            None
         }
     }
 }
@@ -291,6 +352,7 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
         macs: list(&table, "macs", parse_mac),
         prefixes: list(&table, "addresses", parse_prefix),
     };
+    let priority = table.get("priority").and_then(|item| read_priority(&item));
     let govern = table.boolean("govern");
     if !has_policy && govern == Some(true) {
         table.refuse("govern", "[switch] has no policy = \"FILE\"");
@@ -305,6 +367,7 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
         kind,
         member,
         filter,
+        priority: priority.unwrap_or_default(),
     })
 }
 
@@ -416,7 +479,7 @@ mod tests {
         let text = r#"
             [switch]
             socket = "/tmp/s.sock"
-            lossless = false
+            lossless = [3, 4]
             queue = 64
             stall_limit = "2s"
             spin = "10us"
@@ -429,6 +492,7 @@ mod tests {
             listen = false
             queues = 2
             vlan = 10
+            priority = 3
             macs = ["52:54:00:00:00:01"]
             addresses = ["10.0.0.1", "2001:db8::/64"]
             [[port]]
@@ -436,11 +500,12 @@ mod tests {
             tap = "sg0"
             trunk = [20, 10]
             native_vlan = 1
+            priority = "tag"
         "#;
         let config = Config::parse("switch.toml", text).expect("a good file");
         assert_eq!(config.socket, Path::new("/tmp/s.sock"));
         assert_eq!(config.state, Path::new("/tmp/s.state"));
-        assert!(!config.choice.lossless);
+        assert_eq!(config.choice.lanes, Lanes::each(1 << 3 | 1 << 4));
         assert_eq!(config.choice.queue, 64);
         assert_eq!(config.choice.stall_limit_ns, Some(2_000_000_000));
         assert_eq!(config.choice.learning.ageing_ns, 60_000_000_000);
@@ -459,6 +524,7 @@ mod tests {
             Kind::VhostUser("/tmp/vm1.sock".into(), Mode::Client, 2)
         );
         assert_eq!(vm.member, Membership::Access(10));
+        assert_eq!((vm.priority, up.priority), (Priority::Of(3), Priority::Tag));
         assert_eq!(vm.filter.macs, [[0x52, 0x54, 0, 0, 0, 1]]);
         assert_eq!(vm.filter.prefixes[1].1, 64);
         assert_eq!(up.kind, Kind::Tap("sg0".to_owned()));

@@ -28,6 +28,7 @@ use crate::{
     config::show_mac,
     count::Drop,
     engine::{Bay, Engine},
+    lanes::{Lanes, PRIORITIES},
     port::Port,
     report::Report,
     service::{Service, reload_file},
@@ -219,7 +220,7 @@ fn show(worker: &mut Worker) -> Value {
     }
     let choice = worker.engine.choice();
     json!({
-        "lossless": choice.lossless,
+        "lossless": lossless(choice.lanes),
         "ports": worker.engine.bays().count(),
         "ports_up": up,
         "addresses": worker.engine.learning().addresses().count(),
@@ -231,6 +232,18 @@ fn show(worker: &mut Worker) -> Value {
         "polls_busy": worker.effort.busy_polls,
         "polls_idle": worker.effort.idle_polls,
     })
+}
+
+/// Whether frames wait for a full port, or the priorities of which they do.
+fn lossless(lanes: Lanes) -> Value {
+    match lanes.lossless() {
+        u8::MAX => true.into(),
+        0 => false.into(),
+        _ => {
+            let priorities = (0..PRIORITIES).filter(|&it| lanes.is_lossless(it));
+            priorities.collect()
+        }
+    }
 }
 
 fn kind(port: &Port) -> (&'static str, bool) {

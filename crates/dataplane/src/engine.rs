@@ -33,6 +33,7 @@ use crate::{
     count::{Counters, Drop},
     frame::{Frame, FrameId, START, Store},
     govern::{Fate, Govern},
+    lanes::{Lanes, Priority},
     ledger::Ledger,
     memory::Memory,
     offload::{self, Work},
@@ -56,9 +57,10 @@ const SHRUNK: &str = "its memory has shrunk";
 /// What the operator chose for the whole switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Frames for a full exit wait in the ring of their sender; else they are dropped.
-    pub lossless: bool,
-    /// Frames that wait in front of each exit of a switch that drops.
+    /// Of which priorities frames for a full exit wait in the ring of their sender. Others are
+    /// dropped.
+    pub lanes: Lanes,
+    /// Frames that wait in front of each exit of a switch that may drop.
     pub queue: usize,
     /// A receiver that takes nothing for so long loses the frames that wait for it. `None`: they
     /// wait as long as it takes.
@@ -76,6 +78,8 @@ pub struct Bay {
     pub port: Port,
     /// The addresses that it may use.
     pub filter: Filter,
+    /// The priority of its frames.
+    pub priority: Priority,
     /// What passed and what did not.
     pub counters: Counters,
     /// Why it was closed: what its guest did.
@@ -108,10 +112,6 @@ pub struct Engine {
     pub govern: Option<Govern>,
 }
 
-fn side(port: u16) -> Side {
-    Side::Vnic(port)
-}
-
 /// The places of the switch. A ring of a guest bounds what waits in it, so the entrances need no
 /// bound of their own.
 fn places(choice: &Choice) -> Config {
@@ -119,16 +119,18 @@ fn places(choice: &Choice) -> Config {
         packets: usize::MAX,
         bytes: u64::MAX,
     };
-    let waiting = if choice.lossless { 0 } else { choice.queue };
+    let waiting = match choice.lanes.lossless() {
+        u8::MAX => 0,
+        _ => choice.queue,
+    };
     let exit = Point {
         bound: Bound {
             packets: waiting,
             bytes: u64::MAX,
         },
-        when_full: if choice.lossless {
-            WhenFull::HoldBack
-        } else {
-            WhenFull::Drop
+        when_full: match choice.lanes.lossless() {
+            0 => WhenFull::Drop,
+            _ => WhenFull::HoldBack,
         },
     };
     let entrance = Point {
@@ -150,7 +152,8 @@ impl Engine {
             bays: Vec::new(),
             memories: Vec::new(),
             frames: Store::default(),
-            switch: Switch::new(0, places(&choice), None),
+            switch: Switch::new(0, places(&choice), None)
+                .with_priorities(choice.lanes.count(), !choice.lanes.lossless()),
             learning: Learning::new(choice.learning, hash_key),
             choice,
             now_ns: 0,
@@ -179,6 +182,7 @@ impl Engine {
             name,
             port,
             filter,
+            priority: Priority::default(),
             counters: Counters::default(),
             closed: None,
             ends: false,
@@ -320,20 +324,30 @@ impl Engine {
 
     /// Drops all frames that wait for a port.
     fn discard(&mut self, number: u16, reason: Drop) {
-        while let Some(id) = self.switch.take(side(number)) {
-            self.drop_at(id, number, reason);
-            self.release(id);
+        let lanes = self.choice.lanes;
+        for priority in lanes.highest_first() {
+            while let Some(id) = self.switch.take(lanes.side(number, priority)) {
+                self.drop_at(id, number, reason);
+                self.release(id);
+            }
         }
         self.unblock(number);
     }
 
     fn unblock(&mut self, number: u16) {
-        self.switch.set_ready(side(number), true);
+        self.set_ready(number, true);
         if let Some(bay) = self.bay_mut(number) {
             bay.blocked_ns = None;
             if let Port::Vhost(device) = &mut bay.port {
                 device.unblock();
             }
+        }
+    }
+
+    fn set_ready(&mut self, number: u16, ready: bool) {
+        let lanes = self.choice.lanes;
+        for priority in lanes.highest_first() {
+            self.switch.set_ready(lanes.side(number, priority), ready);
         }
     }
 
@@ -509,11 +523,12 @@ impl Engine {
         if nested && (has_vlan || is_governed) {
             return self.drop_at(id, number, Drop::Vlan);
         }
+        let lane = bay.priority.lane(tag);
         let tag = tag.map(|tag| tag & 0xfff);
         let Some(vlan) = member.and_then(|member| member.classify(tag)) else {
             return self.drop_at(id, number, Drop::Vlan);
         };
-        frame.vlan = vlan;
+        (frame.vlan, frame.lane) = (vlan, lane);
         let fack = match self.govern.as_mut().filter(|_| is_governed) {
             None => None,
             Some(govern) => {
@@ -546,11 +561,11 @@ impl Engine {
     /// Sends a frame of the switch's own on the way of one that has just passed.
     fn follow(&mut self, before: FrameId, bytes: &[u8]) {
         let frame = self.frames.get(before);
-        let (number, pair, vlan) = (frame.from, frame.pair, frame.vlan);
+        let (number, pair, vlan, lane) = (frame.from, frame.pair, frame.vlan, frame.lane);
         let id = self.frames.take();
         let frame = self.frames.get_mut(id);
         frame.set_own(bytes);
-        (frame.from, frame.pair, frame.vlan) = (number, pair, vlan);
+        (frame.from, frame.pair, frame.vlan, frame.lane) = (number, pair, vlan, lane);
         (frame.token, frame.parent, frame.pending) = (None, None, 1);
         frame.work = Work::default();
         let (to, source, ..) = addresses(frame.start());
@@ -586,7 +601,9 @@ impl Engine {
             return true;
         };
         let takes = bay.port.is_up() && bay.port.takes().takes(self.frames.get(id).work);
-        if !takes || !self.switch.lets_through(side(exit)) {
+        let lane = self.frames.get(id).lane.number;
+        let to = self.choice.lanes.side(exit, lane);
+        if !takes || !self.switch.lets_through(to) {
             return false;
         }
         match self.deliver(id, exit) {
@@ -611,14 +628,14 @@ impl Engine {
         bay.flooded += 1;
         let frame = self.frames.get(id);
         let (from, pair, vlan, work) = (frame.from, frame.pair, frame.vlan, frame.work);
-        let parts = frame.parts;
+        let (lane, parts) = (frame.lane, frame.parts);
         let whole = frame.whole(&self.memories[usize::from(from)]);
         let copy = self.frames.take();
         let frame = self.frames.get_mut(copy);
         frame.set_own(&whole);
         (frame.from, frame.pair, frame.vlan, frame.work) = (from, pair, vlan, work);
         (frame.token, frame.parent, frame.pending) = (None, None, 1);
-        (frame.flooded, frame.parts) = (Some(exit), parts);
+        (frame.flooded, frame.parts, frame.lane) = (Some(exit), parts, lane);
         self.offer(copy, exit);
         self.release(copy);
     }
@@ -679,15 +696,16 @@ impl Engine {
     fn offer_as_it_is(&mut self, id: FrameId, exit: u16) {
         let frame = self.frames.get_mut(id);
         frame.pending += 1;
-        let (from, bytes) = (frame.from, frame.bytes);
+        let (port, priority, bytes) = (frame.from, frame.lane.number, frame.bytes);
+        let lanes = self.choice.lanes;
+        let (from, to) = (lanes.side(port, priority), lanes.side(exit, priority));
         loop {
-            let sender = u32::from(from);
-            match self.switch.offer(side(from), sender, side(exit), id, bytes) {
+            match self.switch.offer(from, u32::from(port), to, id, bytes) {
                 Handover::Through => match self.deliver(id, exit) {
                     Delivery::NoRoom => self.block(exit),
                     _ => return self.release(id),
                 },
-                Handover::Taken if self.choice.lossless => return,
+                Handover::Taken if lanes.is_lossless(priority) => return,
                 Handover::Taken => return self.keep_copy(id),
                 Handover::Dropped(_) | Handover::Held => {
                     self.drop_at(id, exit, Drop::Full);
@@ -708,7 +726,7 @@ impl Engine {
     }
 
     fn block(&mut self, exit: u16) {
-        self.switch.set_ready(side(exit), false);
+        self.set_ready(exit, false);
         let now_ns = self.now_ns;
         if let Some(bay) = self.bay_mut(exit) {
             bay.blocked_ns.get_or_insert(now_ns);
@@ -719,7 +737,7 @@ impl Engine {
     /// in use until the last part is delivered.
     fn offer_worked(&mut self, id: FrameId, exit: u16) {
         let frame = self.frames.get(id);
-        let (from, work, vlan) = (frame.from, frame.work, frame.vlan);
+        let (from, work, vlan, lane) = (frame.from, frame.work, frame.vlan, frame.lane);
         let mut whole = frame.whole(&self.memories[usize::from(from)]);
         let parts = match (work.segment, work.checksum) {
             (Some(_), _) => offload::cut(&whole, work),
@@ -738,7 +756,7 @@ impl Engine {
             let pair = self.frames.get(id).pair;
             let frame = self.frames.get_mut(child);
             frame.set_own(&part);
-            (frame.from, frame.pair, frame.vlan) = (from, pair, vlan);
+            (frame.from, frame.pair, frame.vlan, frame.lane) = (from, pair, vlan, lane);
             (frame.token, frame.parent, frame.pending) = (None, Some(id), 1);
             frame.work = Work::default();
             self.offer_as_it_is(child, exit);
@@ -806,7 +824,7 @@ impl Engine {
                 return 0;
             }
         };
-        let is_blocked = !self.switch.is_ready(side(exit));
+        let is_blocked = !self.switch.is_ready(self.choice.lanes.side(exit, 0));
         let waited_ns = self.now_ns.saturating_sub(since_ns);
         let limit_ns = self.choice.stall_limit_ns;
         if moved == 0 && is_blocked && limit_ns.is_some_and(|limit_ns| waited_ns > limit_ns) {
@@ -815,9 +833,16 @@ impl Engine {
         moved
     }
 
+    /// The frame that a port gets next, of those that wait for it, and its side.
+    fn first(&self, exit: u16) -> Option<(Side, FrameId)> {
+        let lanes = self.choice.lanes;
+        let mut sides = lanes.highest_first().map(|it| lanes.side(exit, it));
+        sides.find_map(|to| Some((to, *self.switch.first(to)?)))
+    }
+
     fn deliver_waiting(&mut self, exit: u16) -> usize {
         let mut moved = 0;
-        while let Some(&id) = self.switch.first(side(exit)) {
+        while let Some((to, id)) = self.first(exit) {
             if self.deliver(id, exit) == Delivery::NoRoom {
                 let now_ns = self.now_ns;
                 if let Some(bay) = self.bay_mut(exit).filter(|_| moved > 0) {
@@ -826,7 +851,7 @@ impl Engine {
                 return moved;
             }
             // A port that was closed meanwhile has no frames any more.
-            if self.switch.take(side(exit)).is_some() {
+            if self.switch.take(to).is_some() {
                 self.release(id);
             }
             moved += 1;

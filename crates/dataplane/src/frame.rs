@@ -5,6 +5,7 @@
 //! what was checked there is what is sent. If its port goes away, the rest is copied out as well.
 
 use crate::{
+    lanes::Lane,
     memory::{Memory, Piece},
     offload::Work,
 };
@@ -38,6 +39,8 @@ pub struct Frame {
     pub token: Option<u16>,
     /// VLAN.
     pub vlan: u16,
+    /// Priority.
+    pub lane: Lane,
     /// Exits that do not have it yet.
     pub pending: u32,
     /// Length in bytes.
@@ -67,6 +70,7 @@ impl Default for Frame {
             pair: 0,
             token: None,
             vlan: 0,
+            lane: Lane::default(),
             pending: 0,
             bytes: 0,
             work: Work::default(),

@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     count::Counters,
+    lanes::Lane,
     offload::Work,
     vhost::{link::Connection, relay::Message},
 };
@@ -66,6 +67,9 @@ pub struct Copy {
     pub exit: u16,
     /// VLAN.
     pub vlan: u16,
+    /// Priority.
+    #[serde(default)]
+    pub lane: Lane,
     /// The work that is left.
     pub work: Work,
     /// Whether it is the copy of a flooded frame.

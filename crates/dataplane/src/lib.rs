@@ -18,6 +18,7 @@ pub mod engine;
 pub mod frame;
 pub mod govern;
 pub mod handover;
+pub mod lanes;
 pub mod ledger;
 pub mod memory;
 pub mod offload;

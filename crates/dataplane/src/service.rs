@@ -379,6 +379,7 @@ impl State {
                 worker.engine.add(number, name, port, member, filter);
                 if let Some(bay) = worker.engine.bay_mut(number) {
                     (bay.counters, bay.closed) = (counters, closed);
+                    bay.priority = about.priority;
                 }
                 if let Some(govern) = worker.engine.govern.as_mut().filter(|_| about.is_governed) {
                     govern.attach(number, &about.name, &about.tenant);
@@ -468,6 +469,9 @@ impl State {
         handle
             .call(move |worker| {
                 worker.engine.change(number, new.member, new.filter);
+                if let Some(bay) = worker.engine.bay_mut(number) {
+                    bay.priority = new.priority;
+                }
                 match &mut worker.engine.govern {
                     Some(govern) if new.is_governed => {
                         govern.attach(number, &new.name, &new.tenant);

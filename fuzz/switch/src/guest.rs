@@ -7,6 +7,7 @@ use sluicegate_core::abi::HashKey;
 use sluicegate_dataplane::{
     engine::{Choice, Engine},
     govern::{Govern, Governing},
+    lanes::{Lanes, Priority},
     memory::{Memory, Piece, Region, Word},
     offload::HEADER,
     port::Port,
@@ -260,6 +261,8 @@ pub struct Plan {
     pub governs: bool,
     /// Receivers that stand still lose what waits for them.
     pub stalls: bool,
+    /// Priorities are told apart; hostile guests choose theirs.
+    pub lanes: bool,
 }
 
 impl Plan {
@@ -270,12 +273,18 @@ impl Plan {
             filters: bits & 2 == 0,
             governs: bits & 4 != 0,
             stalls: bits & 8 != 0,
+            lanes: bits & 16 != 0,
         }
     }
 
     fn choice(self) -> Choice {
         Choice {
-            lossless: self.lossless,
+            lanes: match (self.lanes, self.lossless) {
+                (false, true) => Lanes::LOSSLESS,
+                (false, false) => Lanes::LOSSY,
+                (true, true) => Lanes::each(u8::MAX),
+                (true, false) => Lanes::each(1 << 3),
+            },
             queue: 256,
             stall_limit_ns: self.stalls.then_some(1_000_000_000),
             // The switch floods frames to an address that it has forgotten, and flooded frames may
@@ -311,6 +320,9 @@ impl Plan {
                 prefixes: Vec::new(),
             };
             engine.add(port, format!("g{port}"), device, member, filter);
+            if let Some(bay) = engine.bay_mut(port).filter(|_| self.lanes && port > 1) {
+                bay.priority = Priority::Tag;
+            }
         }
         if self.governs {
             engine.govern = Some(govern(hostile));

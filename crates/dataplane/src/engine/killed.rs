@@ -14,6 +14,7 @@ use sluicegate_vswitch::{
 
 use super::{Choice, Engine};
 use crate::{
+    lanes::Lanes,
     ledger::Ledger,
     memory::{Memory, Piece, Region, Word, crash},
     offload::{Family, HEADER, Work},
@@ -37,7 +38,7 @@ const PART: usize = 300;
 
 fn choice() -> Choice {
     Choice {
-        lossless: true,
+        lanes: Lanes::LOSSLESS,
         queue: 0,
         stall_limit_ns: None,
         learning: LearningLimits::default(),

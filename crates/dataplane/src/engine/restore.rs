@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Engine, side};
+use super::Engine;
 use crate::{
     count::Drop, frame::FrameId, handover::Copy, ledger::Ledger, memory::Memory, port::Port,
 };
@@ -127,8 +127,10 @@ impl Engine {
     /// Copies of the frames that a successor finds in no ring, in the order in which they wait.
     pub fn copies(&self) -> Vec<(Copy, Vec<u8>)> {
         let mut copies = Vec::new();
+        let lanes = self.choice.lanes;
         for (exit, _) in self.bays() {
-            for &id in self.switch.waiting_packets(side(exit)) {
+            let sides = lanes.highest_first().map(|it| lanes.side(exit, it));
+            for &id in sides.flat_map(|side| self.switch.waiting_packets(side)) {
                 if self.is_in_ring(id) {
                     continue;
                 }
@@ -138,6 +140,7 @@ impl Engine {
                     pair: frame.pair,
                     exit,
                     vlan: frame.vlan,
+                    lane: frame.lane,
                     work: frame.work,
                     is_flooded: frame.flooded.is_some(),
                     bytes: frame.bytes,
@@ -166,6 +169,7 @@ impl Engine {
             (copy.from, copy.pair, copy.vlan, copy.work);
         (frame.token, frame.parent, frame.pending) = (None, None, 1);
         frame.flooded = copy.is_flooded.then_some(copy.exit);
+        frame.lane = copy.lane;
         self.offer_edited(id, copy.exit);
         self.release(id);
     }

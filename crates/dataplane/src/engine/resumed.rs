@@ -12,6 +12,7 @@ use super::{
 use crate::{
     govern::{Govern, Governing},
     handover::Copy,
+    lanes::Lane,
     memory::{Memory, Piece, Region},
     offload::{HEADER, Work},
     ring::{Addresses, SIZE_MAX},
@@ -180,6 +181,7 @@ fn a_frame_that_a_predecessor_had_passes_no_vnic_again() {
         pair: 0,
         exit: 1,
         vlan: 0,
+        lane: Lane::default(),
         work: Work::default(),
         is_flooded: false,
         bytes: frame.len() as u32,

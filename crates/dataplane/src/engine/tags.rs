@@ -50,7 +50,7 @@ pub(super) fn retag<'a>(
             (&edited[..12 + kept], -4)
         }
         (_, Tagging::Tag) => {
-            let priority = if is_tagged { start[14] & 0xf0 } else { 0 };
+            let priority = frame.lane.bits(if is_tagged { start[14] } else { 0 });
             let behind = if is_tagged { 16 } else { 12 };
             edited[..12].copy_from_slice(&start[..12]);
             let [high, low] = frame.vlan.to_be_bytes();

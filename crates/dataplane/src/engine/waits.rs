@@ -2,7 +2,7 @@
 
 use sluicegate_vswitch::Side;
 
-use super::{Engine, side};
+use super::Engine;
 
 impl Engine {
     /// Ports that wait for each other in a circle: each has no room for a frame of the one before,
@@ -41,11 +41,21 @@ impl Engine {
     /// Of the frames that wait for a port, how many each other port has, and since when the port
     /// has no room, ns.
     pub fn waiting(&self, number: u16) -> (Vec<(u16, usize)>, Option<u64>) {
-        let from = self.switch.waiting(side(number));
-        let queue = self.switch.exit_load(side(number)).packets;
-        let mut waiting: Vec<_> = from
-            .map(|(entrance, load)| (Side::vnic_of(entrance).unwrap_or_default(), load.packets))
-            .collect();
+        let lanes = self.choice.lanes;
+        let mut waiting: Vec<(u16, usize)> = Vec::new();
+        let mut add = |port, frames| match waiting.iter_mut().find(|(known, _)| *known == port) {
+            Some((_, sum)) => *sum += frames,
+            None => waiting.push((port, frames)),
+        };
+        let mut queue = 0;
+        for priority in lanes.highest_first() {
+            let side = lanes.side(number, priority);
+            for (entrance, load) in self.switch.waiting(side) {
+                let vnic = Side::vnic_of(entrance).unwrap_or_default();
+                add(lanes.port(vnic), load.packets);
+            }
+            queue += self.switch.exit_load(side).packets;
+        }
         if queue > 0 {
             waiting.push((number, queue));
         }
