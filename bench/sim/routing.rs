@@ -15,7 +15,8 @@ const TURNS_ALONE: u64 = 20;
 /// What the servers send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
-    /// Each datagram is sent when it is due, so that all schemes move the same packets.
+    /// Each datagram is sent when it is due, so that all schemes move the same packets unless links
+    /// are full.
     Datagrams,
     /// DCTCP: also what TCP does about disorder and marks.
     Tcp,
@@ -99,8 +100,10 @@ fn compare_one<F: FabricOf>(
         other.ns_per_hop() / fixed.ns_per_hop(),
         fixed.ns_per_hop(),
     );
+    // At the higher load connections that share a link lose datagrams.
+    let is_same = load == Load::Datagrams && mbps == OFFERS[0].0;
     ensure!(
-        load == Load::Tcp || (0.99..1.01).contains(&hops),
+        !is_same || (0.999..1.001).contains(&hops),
         "{scheme}: not the same packets"
     );
     Ok(())
