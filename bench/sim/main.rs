@@ -19,7 +19,7 @@
 //! - **routing**: each routing scheme beside D-mod-k, by turns, on a 4-ary 3-tree of plain and of
 //!   converged Ethernet: datagrams, then DCTCP, from each of 64 servers to the one a quarter of the
 //!   tree away, at 0.5 of 10 Gb/s and at 6. `routing-NAME`: one scheme.
-//!   `hops,FABRIC,LOAD,MBPS,NAME`: one of its networks alone, a twentieth of the time, for
+//!   `hops,FABRIC,LOAD,MBPS,NAME`: one of its networks alone, an eighth of the time, for
 //!   counters of instructions (`bench/sim/instructions.sh`).
 //! - **program-256**: an all-to-all of 256 ranks, eight times: 1.04 million operations. Beside
 //!   one message of as many bytes from each server, by turns; making and checking included.

@@ -9,8 +9,8 @@ use super::{TURN_PS, timed};
 /// What the servers offer in Mb/s, and how much of it is simulated at a time, [`TURNS`] times.
 const OFFERS: [(u64, u64); 2] = [(500, 12 * TURN_PS), (6_000, TURN_PS)];
 const TURNS: u64 = 400;
-/// The same where a network is alone.
-const TURNS_ALONE: u64 = 20;
+/// The same where a network is alone. The first bytes of TCP leave after a millisecond.
+const TURNS_ALONE: u64 = 50;
 
 /// What the servers send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

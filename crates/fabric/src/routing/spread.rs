@@ -109,26 +109,27 @@ impl Spread {
         load: impl FnMut(PortId) -> u64,
         state: &mut State,
     ) -> Option<PortId> {
-        let (number, set) = self.near.find(query.switch, query.host);
+        let (_, set) = self.near.find(query.switch, query.host);
         if set.len() < 2 {
             return set.only();
         }
         match self.without_state(query, set) {
             Some(index) => Some(self.near.port(set, index)),
-            None => Some(self.with_state(query, (number, set), load, state)),
+            None => self.with_state(query, load, state),
         }
     }
 
-    /// The port of a packet among several, by a rule that needs the state of the switch. It is not
-    /// inlined, so that other rules and ports without a choice need no registers for it.
+    /// The port of a packet among several, by a rule that needs the state of the switch. It is the
+    /// last call of [`Spread::choose`], so that other rules, and ports without a choice, save no
+    /// registers for it.
     #[inline(never)]
     fn with_state(
         &self,
         query: Query,
-        (number, set): (SetId, Set),
         mut load: impl FnMut(PortId) -> u64,
         state: &mut State,
-    ) -> PortId {
+    ) -> Option<PortId> {
+        let (number, set) = self.near.find(query.switch, query.host);
         let index = match &self.rule {
             Rule::Random => state.of(number).draw(query.path, set.len()),
             Rule::Drill => {
@@ -148,7 +149,7 @@ impl Spread {
             Rule::Conga { .. } => hashed(query.path, query.switch, set.len()),
             Rule::Value(_) | Rule::Hash => unreachable!("they need no state"),
         };
-        self.near.port(set, index)
+        Some(self.near.port(set, index))
     }
 
     /// Whether switches rewrite path values.
