@@ -17,8 +17,10 @@
 //!   Ethernet likewise, 10 ms of them. Beside the plain permutation, by turns, and beside the same
 //!   queries and messages on plain Ethernet.
 //! - **routing**: each routing scheme beside D-mod-k, by turns, on a 4-ary 3-tree of plain and of
-//!   converged Ethernet: DCTCP from each of 64 servers to the one a quarter of the tree away, at
-//!   0.5 of 10 Gb/s and at 6. `routing-NAME`: one scheme.
+//!   converged Ethernet: datagrams, then DCTCP, from each of 64 servers to the one a quarter of the
+//!   tree away, at 0.5 of 10 Gb/s and at 6. `routing-NAME`: one scheme.
+//!   `hops,FABRIC,LOAD,MBPS,NAME`: one of its networks alone, an eighth of the time, for
+//!   counters of instructions (`bench/sim/instructions.sh`).
 //! - **program-256**: an all-to-all of 256 ranks, eight times: 1.04 million operations. Beside
 //!   one message of as many bytes from each server, by turns; making and checking included.
 //! - **scale-N**: XGFT(3) of N servers like the permutation, 1 MB per flow: what a hop costs as
@@ -29,6 +31,8 @@
 //! `make bench-sim CASES='incast permutation'` runs some only.
 
 #![allow(clippy::print_stdout)]
+
+mod routing;
 
 use std::{
     fs,
@@ -49,7 +53,7 @@ use sluicegate_core::{
     cc::Algorithm,
 };
 use sluicegate_fabric::{
-    Graph, PortConfig, Ports, Routes, Routing,
+    Graph, PortConfig, Ports, Routes,
     cee::{Cee, CeeConfig, EtsClass, EtsConfig, Pause, PfcConfig, PortSpec, QcnConfig, QcnParams},
     graph::{HostId, Node, SwitchId},
 };
@@ -118,12 +122,15 @@ fn main() -> Result<()> {
 
 fn run(name: &str) -> Result<()> {
     match name {
-        "routing" => return compare_schemes(|_| true),
+        "routing" => return routing::compare(|_| true),
         "program-256" => return compare_program(name),
         _ => {}
     }
     if let Some(scheme) = name.strip_prefix("routing-") {
-        return compare_schemes(|name| name == scheme);
+        return routing::compare(|name| name == scheme);
+    }
+    if let Some(network) = name.strip_prefix("hops,") {
+        return routing::alone(network);
     }
     let tree = |m: [u32; 3], w: [u32; 3]| Graph::xgft(&m, &w).map_err(anyhow::Error::msg);
     let (graph, bytes, threads) = match name {
@@ -633,66 +640,6 @@ fn timed<F: FabricOf>(text: &str) -> Result<Timed<App, F>> {
     let variant = experiment.variants.first().context("it has a variant")?;
     let engine = build::engine(variant, 1, 1)?;
     Ok(Timed::of(engine, Arc::new(Done::default())))
-}
-
-/// Flows that share no queue with D-mod-k.
-fn spread(scheme: &str, is_converged: bool, mbps: u64) -> String {
-    let cee = match is_converged {
-        true => "[network.cee]\npfc = {}\nqcn = { set_point = '20KB', rate_limiters = true }\n",
-        false => "",
-    };
-    format!(
-        "warmup = '0s'\nduration = '1s'\n[network]\ntopology = 'k-ary-n-tree'\nk = 4\nn = 3\n\
-         rate = '10Gbit'\ndelay = '1us'\nmarking = {{ kind = 'threshold', k = '97500B' }}\n\
-         routing = '{scheme}'\n{cee}[tenant.default]\ncongestion_control = 'dctcp'\necn = true\n\
-         [traffic.load]\nkind = 'bulk'\nfrom = 'h*'\nto = 'h*'\npairs = 'stride:16'\nrate = '{mbps}Mbit'\n"
-    )
-}
-
-/// What the servers offer, and how much of it is simulated at a time, [`SCHEME_TURNS`] times.
-const SCHEME_LOADS: [(u64, u64); 2] = [(500, 12 * TURN_PS), (6_000, TURN_PS)];
-const SCHEME_TURNS: u64 = 400;
-
-/// What a hop costs under the schemes that `wanted` says.
-fn compare_schemes(wanted: impl Fn(&str) -> bool) -> Result<()> {
-    let mut known = false;
-    for (scheme, routing) in Routing::NAMES.into_iter().filter(|(name, _)| wanted(name)) {
-        known = true;
-        for load in SCHEME_LOADS {
-            if !routing.needs_notifications() {
-                compare_scheme::<Plain>(scheme, false, load)?;
-            }
-            if !matches!(routing, Routing::Conga { .. }) {
-                compare_scheme::<Converged>(scheme, true, load)?;
-            }
-        }
-    }
-    ensure!(known, "no such scheme");
-    Ok(())
-}
-
-fn compare_scheme<F: FabricOf>(
-    scheme: &str,
-    is_converged: bool,
-    (mbps, turn_ps): (u64, u64),
-) -> Result<()> {
-    let mut fixed = timed::<F>(&spread("d-mod-k", is_converged, mbps))?;
-    let mut other = timed::<F>(&spread(scheme, is_converged, mbps))?;
-    for turn in 1..=SCHEME_TURNS {
-        fixed.run_until(turn * turn_ps)?;
-        other.run_until(turn * turn_ps)?;
-    }
-    other.engine.account()?;
-    let fabric = if is_converged { "converged" } else { "plain" };
-    println!(
-        "routing, {fabric}, {mbps} Mb/s, {scheme}: {:.0} ns/hop, {:.3} of d-mod-k ({:.0} ns), \
-         {:.3} of its hops",
-        other.ns_per_hop(),
-        other.ns_per_hop() / fixed.ns_per_hop(),
-        fixed.ns_per_hop(),
-        other.engine.hops() as f64 / fixed.engine.hops() as f64
-    );
-    Ok(())
 }
 
 /// 255 messages of 4 KB from each rank, eight times; or one of as many bytes.

@@ -124,9 +124,13 @@ impl<F: PacketFabric> Net<F> {
         switch: SwitchId,
         packet: Handle,
     ) -> Option<PortId> {
-        match self.routes.rewrites() {
-            true => self.pass_switch(port.opposite(), switch, packet),
-            false => self.snoop(port.opposite(), switch, packet),
+        if self.routes.rewrites() {
+            return self.pass_switch(port.opposite(), switch, packet);
+        }
+        let body = &self.fabric.ports().pool[packet].body;
+        match matches!(body, Body::Notification(_)) || self.routes.has_own() {
+            true => self.snoop(port.opposite(), switch, packet),
+            false => None,
         }
     }
 
