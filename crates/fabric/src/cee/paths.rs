@@ -4,8 +4,12 @@
 //! A queue of an adapter holds the frames to one destination. Without congestion they take the
 //! default path, and the queue has no [`Paths`]. A notification makes them. From then on a path in
 //! use takes the next frame of the queue whenever its rate limiter, if it has one, lets it. Paths
-//! that are ready at the same time take turns. When only the default path is left, without a
-//! limiter, the memory is given back.
+//! that are ready at the same time take turns.
+//!
+//! With R3C2 each available path has a rate limiter from its first notification until the limiter
+//! has recovered, whether the path is in use or not: a path that is given up and taken again comes
+//! with its limiter. When only the default path is in use and no path has a limiter, the memory is
+//! given back.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -66,7 +70,7 @@ impl Pace {
     }
 }
 
-/// A path in use, or all of them together.
+/// A path that is in use or has a limiter, or all of them together.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     value: u32,
@@ -102,6 +106,12 @@ impl Way {
         self.waits_ps
     }
 
+    /// Whether it has a limiter that has not recovered yet.
+    fn is_limited(&mut self, params: &QcnParams, now_ps: u64) -> bool {
+        self.next_ps(params, now_ps);
+        self.limiter.is_some()
+    }
+
     fn sent(&mut self, params: &QcnParams, bytes: u32, now_ps: u64) {
         self.last = Pace::of(bytes, now_ps);
         if let Some(limiter) = &mut self.limiter {
@@ -131,6 +141,8 @@ pub(super) struct Paths {
     used: Vec<Way>,
     /// The other available paths.
     unused: VecDeque<u32>,
+    /// Those of them that have a limiter.
+    resting: Vec<Way>,
     /// The limiter of all paths together: R2C2 with rate limiters.
     all: Way,
     /// The index of the path that is asked first for the next frame.
@@ -161,6 +173,7 @@ impl Paths {
             random: seed,
             used: vec![Way::new(default)],
             unused,
+            resting: Vec::new(),
             all: Way::new(default),
             turn: 0,
             expires_ps: now_ps.saturating_add(rules.timer_ps),
@@ -170,30 +183,56 @@ impl Paths {
         }
     }
 
-    /// A notification comes from a path: `on congestion notification arrival`.
+    /// A notification comes from a path: `on congestion notification arrival`. Returns whether
+    /// another path is used, which may take the next frame earlier than was foreseen.
     pub fn notified(
         &mut self,
         routing: &SourceRouting,
         params: &QcnParams,
         (value, fb): (u32, u8),
         now_ps: u64,
-    ) {
+    ) -> bool {
         let limited = (self.line_bps, draw(&mut self.random));
         if self.limits_each {
             // The time-out counts from the last notification.
             self.expires_ps = now_ps.saturating_add(self.rules.timer_ps);
-            if let Some(way) = self.used.iter_mut().find(|way| way.value == value) {
+            if let Some(way) = self.way_mut(value) {
                 way.notified(params, fb, limited, now_ps);
             }
-            if self.used.iter().any(|way| way.limiter.is_none()) {
-                return;
+            if !self.are_all_limited(params, now_ps) {
+                return false;
             }
         } else if self.unused.is_empty() && routing.has_limiters {
             self.all.notified(params, fb, limited, now_ps);
         }
-        if let Some(value) = self.select() {
-            self.used.push(Way::new(value));
+        let Some(value) = self.select() else {
+            return false;
+        };
+        let resting = self.resting.iter().position(|way| way.value == value);
+        let way = resting.map_or(Way::new(value), |at| self.resting.remove(at));
+        self.used.push(way);
+        true
+    }
+
+    /// An available path, in use or not; `None` if there is no such path.
+    fn way_mut(&mut self, value: u32) -> Option<&mut Way> {
+        if let Some(at) = self.used.iter().position(|way| way.value == value) {
+            return Some(&mut self.used[at]);
         }
+        if let Some(at) = self.resting.iter().position(|way| way.value == value) {
+            return Some(&mut self.resting[at]);
+        }
+        if !self.unused.contains(&value) {
+            return None;
+        }
+        self.resting.push(Way::new(value));
+        self.resting.last_mut()
+    }
+
+    /// Whether each path in use has a limiter that has not recovered yet.
+    fn are_all_limited(&mut self, params: &QcnParams, now_ps: u64) -> bool {
+        let mut used = self.used.iter_mut();
+        used.all(|way| way.is_limited(params, now_ps))
     }
 
     /// `SelectPath`.
@@ -230,6 +269,7 @@ impl Paths {
         for way in self.used.iter_mut().chain([&mut self.all]) {
             way.next_ps(params, at_ps);
         }
+        self.resting.retain_mut(|way| way.is_limited(params, at_ps));
         let [current, old] = self.sent_bytes;
         self.sent_bytes = [0, current];
         if self.limits_each || current < old || current == 0 {
@@ -249,11 +289,14 @@ impl Paths {
         };
         let way = self.used.remove(at);
         self.unused.push_back(way.value);
+        if way.limiter.is_some() {
+            self.resting.push(way);
+        }
     }
 
-    /// Whether only the default path is left, without a limiter.
+    /// Whether only the default path is used, and no limiter is left.
     pub fn is_done(&self) -> bool {
-        self.used.len() == 1 && self.used[0].limiter.is_none() && self.all.limiter.is_none()
+        self.used.len() == 1 && self.limiters().next().is_none()
     }
 
     /// When a path may take the next frame, or a limiter has to be looked at again; 0 = at once.
@@ -288,7 +331,7 @@ impl Paths {
 
     /// The limiters, and the values of their paths; of all paths together that of the default path.
     pub fn limiters(&self) -> impl Iterator<Item = (u32, ReactionPoint)> + '_ {
-        let ways = self.used.iter().chain([&self.all]);
+        let ways = self.used.iter().chain(&self.resting).chain([&self.all]);
         ways.filter_map(|way| Some((way.value, way.limiter?)))
     }
 }
