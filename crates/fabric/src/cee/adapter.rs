@@ -438,6 +438,11 @@ impl Adapter {
                 "holds {most} bytes of a priority, of at most {room_bytes}"
             ));
         }
+        for voq in &self.queues {
+            if let Some(Limits::Paths(paths)) = voq.limits.as_deref() {
+                paths.audit()?;
+            }
+        }
         let forgotten = |voq: &&Voq| voq.frames.is_empty() == voq.listed;
         match self.queues.iter().find(forgotten) {
             None => Ok(()),
