@@ -51,7 +51,7 @@ fn measure(ranks: u32, rounds: u32) -> [f64; 3] {
     ]
 }
 
-/// The limits allow ten million operations with 1.33 dependencies each in 2.3 GB at most.
+/// The limits allow ten million operations with 1.33 dependencies each in 1 GB at most.
 #[test]
 fn an_operation_of_a_text_takes_few_bytes() {
     assert_eq!(size_of::<Operation>(), 24);
@@ -59,7 +59,7 @@ fn an_operation_of_a_text_takes_few_bytes() {
         let [most, kept, checked] = measure(ranks, rounds);
         println!("{ranks} ranks: {most:.0} B at most, {kept:.0} B kept, {checked:.0} B checked");
         assert!(kept < 40.0, "{ranks} ranks: {kept} B kept");
-        assert!(most < 230.0, "{ranks} ranks: {most} B at most");
-        assert!(checked < 70.0, "{ranks} ranks: {checked} B while checked");
+        assert!(most < 100.0, "{ranks} ranks: {most} B at most");
+        assert!(checked < 50.0, "{ranks} ranks: {checked} B while checked");
     }
 }
