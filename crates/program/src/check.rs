@@ -66,6 +66,11 @@ fn peers(me: u32, rank: &Rank, ranks: u32) -> Result<(), Fault> {
 
 /// Operations that require each other.
 fn cycles(me: u32, rank: &Rank) -> Result<(), Fault> {
+    let count = rank.operations().len() as u32;
+    let waits_for_earlier = |at: u32| rank.dependents(at).all(|other| other.operation > at);
+    if (0..count).all(waits_for_earlier) {
+        return Ok(()); // as nearly all programs are written
+    }
     let mut progress = Progress::new(rank);
     let mut ended = vec![false; rank.operations().len()];
     while let Some(operation) = progress.take() {
