@@ -145,7 +145,7 @@ fn what_a_program_cannot_be_is_refused() {
             "the program has 60000 ranks, and 6 tenants",
         ),
         (
-            "collective = 'all-to-all'\nsize = '1MB'\niterations = 1000000\nranks = 6\n",
+            "collective = 'all-reduce'\nsize = '1MB'\niterations = 1000000\nranks = 6\n",
             "operations, above 100000000",
         ),
         (
