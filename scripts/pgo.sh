@@ -9,6 +9,8 @@
 # Needs the llvm-profdata of rustc's own LLVM, a component of rustup; a compiler that comes without
 # builds without a profile, and a note says so. PGO=no does so in any case.
 set -euo pipefail
+# Builds run within $(…).
+shopt -s inherit_errexit
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$SG_ROOT"

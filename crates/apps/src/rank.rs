@@ -36,6 +36,9 @@ const AHEAD: usize = 4;
 /// Partners from which on the state of one is in no near cache when its turn comes.
 const MANY: usize = 64;
 
+/// No receive.
+const NONE: u32 = u32::MAX;
+
 /// What a message is: [`MessageHeader::class`].
 mod class {
     /// The first on a connection: `tag` is the rank that opened it.
@@ -44,7 +47,8 @@ mod class {
     pub const EAGER: u16 = 1;
     /// The announcement of a message; `tag` as of `EAGER`.
     pub const REQUEST: u16 = 2;
-    /// The data of the send `tag` may come.
+    /// The data of a send may come: `tag` is its number, below that of the receive if the send has
+    /// waited for it, else below [`super::NONE`].
     pub const GRANT: u16 = 3;
     /// The data of the send `tag`.
     pub const DATA: u16 = 4;
@@ -302,7 +306,7 @@ impl Rank {
     fn receive<I: Io>(&mut self, io: &mut I, number: u32, operation: &program::Operation) {
         let taken = self.matcher.post(operation.peer, operation.tag, number);
         match taken {
-            Some(message) if message.waits => self.grant(io, &message, number),
+            Some(message) if message.waits => self.grant(io, &message, number, number),
             Some(_) => self.ended(io, number),
             None if self.lines.len() >= MANY => {
                 let index = self.line(operation.peer).unwrap_or(0);
@@ -312,15 +316,16 @@ impl Rank {
         }
     }
 
-    /// Lets the data of an announced message come, for this receive.
-    fn grant<I: Io>(&mut self, io: &mut I, message: &Message, receive: u32) {
+    /// Lets the data of an announced message come, for this receive. `awaited` is the receive, or
+    /// [`NONE`] if it was there before the announcement.
+    fn grant<I: Io>(&mut self, io: &mut I, message: &Message, receive: u32, awaited: u32) {
         let Some(index) = self.line(message.source) else {
             return;
         };
         self.granted[index].push_back((message.operation, receive));
         let header = MessageHeader {
             bytes: HEADER_BYTES,
-            tag: message.operation.into(),
+            tag: u64::from(awaited) << 32 | u64::from(message.operation),
             class: class::GRANT,
         };
         self.post(io, index, header, None);
@@ -433,13 +438,23 @@ impl Rank {
                 let Some(receive) = self.matcher.arrive(message) else {
                     return;
                 };
-                self.times[receive as usize].sender = Some((source, message.operation));
+                self.times[receive as usize].partner = Some((source, message.operation));
                 match message.waits {
-                    true => self.grant(io, &message, receive),
+                    true => self.grant(io, &message, receive, NONE),
                     false => self.ended(io, receive),
                 }
             }
-            class::GRANT => self.granted(io, index, header.tag as u32),
+            class::GRANT => {
+                let (send, awaited) = (header.tag as u32, (header.tag >> 32) as u32);
+                if let Some(times) = self
+                    .times
+                    .get_mut(send as usize)
+                    .filter(|_| awaited != NONE)
+                {
+                    times.partner = Some((source, awaited));
+                }
+                self.granted(io, index, send);
+            }
             class::DATA => {
                 let granted = &mut self.granted[index];
                 let send = header.tag as u32;
