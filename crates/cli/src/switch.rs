@@ -211,6 +211,10 @@ fn summary(config: &Config) -> String {
                 format!("vhost-user, connects to {}", path.display())
             }
             Kind::Tap(name) => format!("interface {name}, lossy at ingress"),
+            Kind::Shm(path, wanted) => match wanted.mode {
+                Mode::Server => format!("cable at {}", path.display()),
+                Mode::Client => format!("cable, connects to {}", path.display()),
+            },
         };
         let governed = match (port.is_governed, port.tenant == port.name) {
             (false, _) => String::new(),

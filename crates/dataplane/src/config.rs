@@ -36,6 +36,10 @@ use sluicegate_vswitch::{
 use crate::{
     engine::Choice,
     govern::Governing,
+    shm::{
+        layout::{BUFFER_MAX, BUFFER_MIN, Layout, SLOTS_MAX, SLOTS_MIN},
+        session::Wanted,
+    },
     vhost::{PAIRS_MAX, session::Mode},
     worker::Pace,
 };
@@ -94,6 +98,8 @@ pub enum Kind {
     VhostUser(PathBuf, Mode, u16),
     /// An interface of the kernel.
     Tap(String),
+    /// A cable of shared memory: its socket, and what it is there.
+    Shm(PathBuf, Wanted),
 }
 
 impl Config {
@@ -147,7 +153,7 @@ impl Config {
                 item.complain(reason, "give each port a name of its own");
             }
             let place = match &port.kind {
-                Kind::VhostUser(path, ..) => path.clone(),
+                Kind::VhostUser(path, ..) | Kind::Shm(path, _) => path.clone(),
                 Kind::Tap(name) => PathBuf::from(name),
             };
             if !places.insert(place) {
@@ -259,9 +265,20 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
     }
     let listen = table.boolean("listen");
     let queues = table.integer("queues", 1..=PAIRS_MAX as i64);
-    let (socket, tap) = (table.text("vhost_user"), table.text("tap"));
-    let kind = match (socket, tap) {
-        (Some(socket), None) => {
+    let (socket, tap, shm) = (
+        table.text("vhost_user"),
+        table.text("tap"),
+        table.text("shm"),
+    );
+    if shm.is_none() {
+        for key in ["ring", "buffer"] {
+            if table.get(key).is_some() {
+                table.refuse(key, "only a port with shm = \"SOCKET\" has buffers of its own");
+            }
+        }
+    }
+    let kind = match (socket, tap, shm) {
+        (Some(socket), None, None) => {
             let mode = match listen {
                 Some(false) => Mode::Client,
                 _ => Mode::Server,
@@ -269,7 +286,7 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
             let pairs = queues.unwrap_or(1) as u16;
             Some(Kind::VhostUser(PathBuf::from(socket), mode, pairs))
         }
-        (None, Some(tap)) => {
+        (None, Some(tap), None) => {
             if listen.is_some() {
                 table.refuse("listen", "an interface has no socket");
             }
@@ -278,10 +295,16 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
             }
             read_interface(&table, tap)
         }
+        (None, None, Some(socket)) => {
+            if queues.is_some() {
+                table.refuse("queues", "a cable has one queue in each direction");
+            }
+            Some(read_cable(&table, socket, listen != Some(false)))
+        }
         _ => {
             table.item().complain(
                 "a port is one thing",
-                "write either vhost_user = \"SOCKET\" or tap = \"INTERFACE\"",
+                "write one of vhost_user = \"SOCKET\", tap = \"INTERFACE\" and shm = \"SOCKET\"",
             );
             None
         }
@@ -306,6 +329,37 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
         member,
         filter,
     })
+}
+
+/// The side that listens decides the sizes.
+fn read_cable(table: &Table<'_>, socket: &str, listens: bool) -> Kind {
+    let mut layout = Layout::default();
+    if listens {
+        let slots = table.integer("ring", i64::from(SLOTS_MIN)..=i64::from(SLOTS_MAX));
+        let bytes = table.integer("buffer", i64::from(BUFFER_MIN)..=i64::from(BUFFER_MAX));
+        let slots = slots.map_or(u32::from(layout.slots), |slots| slots as u32);
+        let bytes = bytes.map_or(layout.buffer, |bytes| bytes as u32);
+        match Layout::new(slots, bytes) {
+            Ok(wanted) => layout = wanted,
+            Err(reason) => {
+                let keys = ["ring", "buffer"].into_iter();
+                let item = keys.rev().find_map(|key| table.get(key));
+                let item = item.unwrap_or_else(|| table.item().clone());
+                item.complain(
+                    reason,
+                    "both are powers of two, and together 128 KB to 64 MB",
+                );
+            }
+        }
+    } else {
+        for key in ["ring", "buffer"] {
+            if table.get(key).is_some() {
+                table.refuse(key, "the side that listens decides it: write it there");
+            }
+        }
+    }
+    let mode = if listens { Mode::Server } else { Mode::Client };
+    Kind::Shm(PathBuf::from(socket), Wanted { mode, layout })
 }
 
 fn read_interface(table: &Table<'_>, name: &str) -> Option<Kind> {

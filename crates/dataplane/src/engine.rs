@@ -9,6 +9,7 @@
 //!
 //! It reads no clock and never sleeps: [`Engine::poll`] does what can be done now.
 
+mod cables;
 #[cfg(test)]
 mod killed;
 mod restore;
@@ -205,6 +206,7 @@ impl Engine {
         if let Some(Port::Vhost(device)) = self.bay_mut(number).map(|bay| &mut bay.port) {
             device.reset();
         }
+        self.unplug(number);
         self.discard(number, Drop::NoReceiver);
         self.learning.set_port(number, None);
         if let Some(govern) = &mut self.govern {
@@ -250,6 +252,9 @@ impl Engine {
     /// What is wrong with the change; the session ends.
     pub fn apply(&mut self, number: u16, change: Change) -> Result<u16, String> {
         let index = usize::from(number);
+        if matches!(self.bay_mut(number), Some(bay) if matches!(bay.port, Port::Shm(_))) {
+            return self.apply_to_cable(number, change);
+        }
         if matches!(
             change,
             Change::Memory(_) | Change::Stop(_) | Change::Gone(_)
@@ -331,9 +336,7 @@ impl Engine {
         self.switch.set_ready(side(number), true);
         if let Some(bay) = self.bay_mut(number) {
             bay.blocked_ns = None;
-            if let Port::Vhost(device) = &mut bay.port {
-                device.unblock();
-            }
+            bay.port.unblock();
         }
     }
 
@@ -358,6 +361,7 @@ impl Engine {
             }
             bay.awaited_ns = None;
         }
+        self.unplug(number);
         self.memories[usize::from(number)] = Arc::default();
         self.learning.forget(number);
         self.discard(number, Drop::NoReceiver);
@@ -396,17 +400,7 @@ impl Engine {
     /// The thread polls again.
     pub fn disarm(&mut self) {
         for bay in self.bays.iter_mut().flatten() {
-            if let Port::Vhost(device) = &mut bay.port {
-                device.disarm();
-            }
-        }
-    }
-
-    /// A port's descriptor was readable.
-    pub fn kicked(&mut self, number: u16, ring: usize) {
-        let bay = self.bay_mut(number);
-        if let Some(Port::Vhost(device)) = bay.map(|bay| &mut bay.port) {
-            device.kicked(ring);
+            bay.port.disarm();
         }
     }
 
@@ -449,8 +443,7 @@ impl Engine {
         };
         let frame = self.frames.get_mut(id);
         let taken = match &mut bay.port {
-            Port::Vhost(device) if only_again => device.take_again(frame),
-            Port::Tap(_) if only_again => Ok(Intake::Empty),
+            port if only_again => port.take_again(frame),
             port => port.take(frame),
         };
         match taken {

@@ -32,11 +32,12 @@ use serde::{Deserialize, Serialize};
 use crate::{
     count::Counters,
     offload::Work,
+    shm::cable::CableState,
     vhost::{link::Connection, relay::Message},
 };
 
 /// The form of what goes over; another one is refused, and the old process goes on.
-const FORM: u32 = 2;
+const FORM: u32 = 3;
 
 /// The longest wait for the other side.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -75,7 +76,7 @@ pub struct Copy {
 }
 
 /// A port.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Bay {
     /// Its name.
     pub name: String,
@@ -91,6 +92,8 @@ pub struct Bay {
     pub connection: Option<Connection>,
     /// Its interface.
     pub tap: Option<File>,
+    /// Where its cable is.
+    pub cable: Option<CableState>,
 }
 
 /// Everything that goes over.
@@ -127,6 +130,7 @@ struct BayHead {
     listener: Option<usize>,
     tap: Option<usize>,
     connection: Option<ConnectionHead>,
+    cable: Option<CableState>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -178,6 +182,7 @@ impl Estate {
                 let said = said.collect();
                 ConnectionHead { stream, said }
             }),
+            cable: bay.cable.clone(),
         });
         let bays = bays.collect();
         let head = Head {
@@ -273,6 +278,7 @@ impl Estate {
                 listener: bay.listener.map(&mut take).transpose()?.map(Into::into),
                 tap: bay.tap.map(&mut take).transpose()?.map(Into::into),
                 connection: connection.transpose()?,
+                cable: bay.cable,
             })
         });
         let bays = bays.collect::<anyhow::Result<_>>()?;

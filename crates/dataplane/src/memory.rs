@@ -432,6 +432,16 @@ impl Word {
         // SAFETY: as in `load`.
         unsafe { &*self.address }.store(value.to_le(), Ordering::Release);
     }
+
+    /// Replaces it; ordered as [`Word::load`] and [`Word::store`] are.
+    #[inline]
+    pub fn swap(&self, value: u16) -> u16 {
+        #[cfg(test)]
+        crash::step();
+        // SAFETY: as in `load`.
+        let before = unsafe { &*self.address }.swap(value.to_le(), Ordering::AcqRel);
+        u16::from_le(before)
+    }
 }
 
 /// Words of 64 bits in a file that outlives this process: what was stored before it was killed is
