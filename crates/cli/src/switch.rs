@@ -31,8 +31,8 @@ use crate::{
 pub enum Command {
     /// Run a switch until SIGINT or SIGTERM
     ///
-    /// Guests connect by vhost-user, and go on when the switch reads its file again
-    /// (`sluicegate switch reload`).
+    /// Guests connect by vhost-user, other switches of this host by shared memory. They go on when
+    /// the switch reads its file again (`sluicegate switch reload`).
     #[command(after_help = "Examples:
   sluicegate switch run /etc/sluicegate/switch.toml
   sluicegate switch run --take-over /etc/sluicegate/switch.toml")]

@@ -273,7 +273,10 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
     if shm.is_none() {
         for key in ["ring", "buffer"] {
             if table.get(key).is_some() {
-                table.refuse(key, "only a port with shm = \"SOCKET\" has buffers of its own");
+                table.refuse(
+                    key,
+                    "only a port with shm = \"SOCKET\" has buffers of its own",
+                );
             }
         }
     }
@@ -524,6 +527,76 @@ mod tests {
                 native: Some(1)
             }
         );
+    }
+
+    #[test]
+    fn a_cable_has_sizes_where_it_listens() {
+        let text = r#"
+            [[port]]
+            name = "left"
+            shm = "/tmp/left.sock"
+            ring = 256
+            buffer = 4096
+            [[port]]
+            name = "right"
+            shm = "/tmp/right.sock"
+            listen = false
+        "#;
+        let config = Config::parse("switch.toml", text).expect("a good file");
+        let cable = |slots, buffer, mode| Wanted {
+            mode,
+            layout: Layout { slots, buffer },
+        };
+        let kinds = config.ports.iter().map(|port| port.kind.clone());
+        let expected = [
+            Kind::Shm("/tmp/left.sock".into(), cable(256, 4096, Mode::Server)),
+            Kind::Shm("/tmp/right.sock".into(), cable(1024, 2048, Mode::Client)),
+        ];
+        assert!(kinds.eq(expected));
+    }
+
+    #[test]
+    fn an_error_of_a_cable_has_its_line_and_advice() {
+        let text = r#"[[port]]
+name = "a"
+shm = "/tmp/a.sock"
+ring = 100
+[[port]]
+name = "b"
+shm = "/tmp/b.sock"
+listen = false
+buffer = 4096
+queues = 2
+[[port]]
+name = "c"
+shm = "/tmp/a.sock"
+ring = 64
+buffer = 512
+[[port]]
+name = "d"
+vhost_user = "/tmp/d.sock"
+ring = 64
+[[port]]
+name = "e"
+shm = "/tmp/e.sock"
+tap = "sg0"
+"#;
+        let problems = Config::parse("switch.toml", text).expect_err("a bad file");
+        let text = problems.to_string();
+        for expected in [
+            "switch.toml:4:8: port[0].ring: a ring cannot have 100 buffers",
+            "both are powers of two",
+            "switch.toml:9:1: port[1].buffer",
+            "the side that listens decides it",
+            "a cable has one queue in each direction",
+            "switch.toml:15:10: port[2].buffer: the buffers of a ring cannot have 32768 bytes",
+            "'c' is where another port is",
+            "switch.toml:19:1: port[3].ring",
+            "only a port with shm = \"SOCKET\"",
+            "switch.toml:20:1: port[4]: a port is one thing",
+        ] {
+            assert!(text.contains(expected), "{expected} in:\n{text}");
+        }
     }
 
     #[test]

@@ -433,14 +433,17 @@ impl Word {
         unsafe { &*self.address }.store(value.to_le(), Ordering::Release);
     }
 
-    /// Replaces it; ordered as [`Word::load`] and [`Word::store`] are.
+    /// Replaces `from`, if that is its value, ordered as [`Word::load`] and [`Word::store`] are;
+    /// else writes nothing.
     #[inline]
-    pub fn swap(&self, value: u16) -> u16 {
+    pub fn replace(&self, from: u16, to: u16) -> bool {
         #[cfg(test)]
         crash::step();
+        let (done, seen) = (Ordering::AcqRel, Ordering::Acquire);
         // SAFETY: as in `load`.
-        let before = unsafe { &*self.address }.swap(value.to_le(), Ordering::AcqRel);
-        u16::from_le(before)
+        let word = unsafe { &*self.address };
+        word.compare_exchange(from.to_le(), to.to_le(), done, seen)
+            .is_ok()
     }
 }
 

@@ -192,7 +192,9 @@ impl Port {
         match self {
             Self::Vhost(device) => device.has_new_room(),
             Self::Tap(tap) => Ok(tap.has_room()),
-            Self::Shm(cable) => cable.plug_mut().map_or(Ok(true), |plug| plug.has_new_room()),
+            Self::Shm(cable) => cable
+                .plug_mut()
+                .map_or(Ok(true), |plug| plug.has_new_room()),
         }
     }
 

@@ -505,7 +505,8 @@ fn begin(
     number: u16,
     handle: &Handle,
 ) -> anyhow::Result<Option<Session>> {
-    let listens = |listener: &UnixListener, mode, path| mode == Mode::Server && is_at(listener, path);
+    let listens =
+        |listener: &UnixListener, mode, path| mode == Mode::Server && is_at(listener, path);
     let owner = handle.clone();
     let session = match &config.kind {
         Kind::Tap(_) => return Ok(None),
@@ -567,7 +568,10 @@ fn in_words(kind: &Kind) -> String {
                 Mode::Client => "connects",
             };
             let Layout { slots, buffer } = wanted.layout;
-            format!("cable of {slots} times {buffer} bytes, {verb} at {}", path.display())
+            format!(
+                "cable of {slots} times {buffer} bytes, {verb} at {}",
+                path.display()
+            )
         }
     }
 }

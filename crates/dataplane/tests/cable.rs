@@ -6,7 +6,6 @@ use std::{
     fs,
     path::Path,
     process::{Child, Command, Stdio},
-    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -21,7 +20,6 @@ use sluicegate_dataplane::{
     control::{self, Ask},
     count::Drop as Reason,
     offload::{Takes, Work},
-    service::Service,
     shm::end::{End, Ended},
 };
 
@@ -51,7 +49,9 @@ fn a_receiver_that_takes_nothing_stalls_its_senders_over_a_cable_and_nobody_else
     for number in 0..700 {
         until("room", || a.send(&frame(mac(2), mac(1), number, 60)));
     }
-    until("a full receiver", || right.ask(|worker| worker.engine.waiting(0).1.is_some()));
+    until("a full receiver", || {
+        right.ask(|worker| worker.engine.waiting(0).1.is_some())
+    });
     for count in 0..3000 {
         until("room", || c.send(&frame(mac(4), mac(3), count, 60)));
         assert_eq!(number(&d.expect()), (3, count));
@@ -68,7 +68,10 @@ fn a_receiver_that_takes_nothing_stalls_its_senders_over_a_cable_and_nobody_else
     }
     let ring = u64::from(SIZE);
     assert_eq!(sent, ring + 1024 + ring);
-    assert_eq!(left.ask(|worker| worker.engine.waiting(2).0.clone()), [(0, ring as usize)]);
+    assert_eq!(
+        left.ask(|worker| worker.engine.waiting(2).0.clone()),
+        [(0, ring as usize)]
+    );
     // The other direction goes on.
     for count in 0..100 {
         until("room", || d.send(&frame(mac(3), mac(4), count, 60)));
@@ -87,8 +90,8 @@ fn a_segment_passes_a_cable_as_it_is_and_is_cut_where_it_must_be() {
     let right = place.switch("right", &["b", "plain"], "listen = false");
     left.until_up(1);
     let mut a = place.guest("a", LINUX);
-    let [mut b, mut plain] = [("b", LINUX), ("plain", PLAIN)]
-        .map(|(name, features)| place.guest(name, features));
+    let [mut b, mut plain] =
+        [("b", LINUX), ("plain", PLAIN)].map(|(name, features)| place.guest(name, features));
     introduce(&mut [(&mut a, 1), (&mut b, 2), (&mut plain, 3)]);
     for payload in [1500, 20_000, 64_000] {
         let (bytes, header) = segment(mac(2), mac(1), payload);
@@ -158,7 +161,9 @@ fn a_program_sends_and_receives_by_a_cable() {
     assert_eq!(end.send(&long, work), Err(Ended::Refused));
     assert_eq!(switch.dropped(), 0);
     drop(switch);
-    until("the end", || end.wait(Duration::from_secs(10)) == Err(Ended::Gone));
+    until("the end", || {
+        end.wait(Duration::from_secs(10)) == Err(Ended::Gone)
+    });
 }
 
 #[test]
@@ -168,12 +173,15 @@ fn what_a_peer_has_not_read_when_it_goes_is_counted_and_the_rest_waits_for_it() 
     let mut a = place.guest("a", PLAIN);
     let mut end = place.end();
     switch.until_up(1);
-    end.send(&frame(mac(1), mac(9), 0, 60), Work::default()).expect("a switch");
+    end.send(&frame(mac(1), mac(9), 0, 60), Work::default())
+        .expect("a switch");
     assert_eq!(number(&a.expect()), (9, 0));
     for count in 0..100 {
         until("room", || a.send(&frame(mac(9), mac(1), count, 60)));
     }
-    until("a full cable", || switch.ask(|worker| worker.engine.waiting(1).1.is_some()));
+    until("a full cable", || {
+        switch.ask(|worker| worker.engine.waiting(1).1.is_some())
+    });
     let mut bytes = Vec::new();
     for count in 0..10 {
         end.receive(&mut bytes).expect("a switch");
@@ -181,7 +189,10 @@ fn what_a_peer_has_not_read_when_it_goes_is_counted_and_the_rest_waits_for_it() 
     }
     // What it sent before it went is delivered.
     for count in 1..30 {
-        assert_eq!(end.send(&frame(mac(1), mac(9), count, 60), Work::default()), Ok(true));
+        assert_eq!(
+            end.send(&frame(mac(1), mac(9), count, 60), Work::default()),
+            Ok(true)
+        );
     }
     until("all buffers in use", || {
         switch.ask(|worker| worker.engine.waiting(1).0 == [(0, 100 - 64 - 10)])
@@ -202,7 +213,9 @@ fn what_a_peer_has_not_read_when_it_goes_is_counted_and_the_rest_waits_for_it() 
     assert_eq!(switch.dropped(), 64);
     // Nobody comes back: then frames are dropped, and counted.
     drop(end);
-    until("a wait", || a.send(&frame(mac(9), mac(1), 100, 60)) && !switch.is_up(1));
+    until("a wait", || {
+        a.send(&frame(mac(9), mac(1), 100, 60)) && !switch.is_up(1)
+    });
     until("a drop", || switch.drops(1, Reason::NoReceiver) > 0);
 }
 
@@ -244,12 +257,18 @@ fn a_reload_leaves_a_cable_alone_unless_it_is_another() {
         switch.0.reload(config).expect("in force")
     };
     let changed = reload(place.text("left", &["a"], "vlan = 7"));
-    assert_eq!((changed.changed, changed.removed), (vec!["cable".to_owned()], vec![]));
-    end.wait(Duration::from_millis(50)).expect("it is not touched");
+    assert_eq!(
+        (changed.changed, changed.removed),
+        (vec!["cable".to_owned()], vec![])
+    );
+    end.wait(Duration::from_millis(50))
+        .expect("it is not touched");
     assert!(switch.is_up(1));
     let changed = reload(place.text("left", &["a"], "vlan = 7\nring = 128"));
     assert_eq!(changed.added, ["cable"]);
-    until("the end", || end.wait(Duration::from_secs(1)) == Err(Ended::Gone));
+    until("the end", || {
+        end.wait(Duration::from_secs(1)) == Err(Ended::Gone)
+    });
     drop(place.end());
 }
 
@@ -393,7 +412,10 @@ fn switches_that_are_replaced_at_both_ends_of_a_cable_lose_and_double_nothing() 
                             thread::sleep(Duration::from_millis(20));
                         }
                     }
-                    assert!(last.elapsed() < common::PATIENCE, "{sent} sent, {received} came");
+                    assert!(
+                        last.elapsed() < common::PATIENCE,
+                        "{sent} sent, {received} came"
+                    );
                 }
                 from
             }
@@ -418,7 +440,9 @@ fn switches_that_are_replaced_at_both_ends_of_a_cable_lose_and_double_nothing() 
     for (process, name) in [(&left, "left"), (&right, "right")] {
         let answer = process.ask(name);
         let ports = answer.as_array().expect("ports");
-        let all = ports.iter().flat_map(|port| port["drops"].as_object().expect("drops"));
+        let all = ports
+            .iter()
+            .flat_map(|port| port["drops"].as_object().expect("drops"));
         for (reason, count) in all {
             assert_eq!(count.as_u64(), Some(0), "{name}: {reason}");
         }

@@ -169,16 +169,18 @@ impl Plug {
     /// # Errors
     /// The peer breaks the rules.
     pub fn arm(&mut self) -> Result<bool, Broken> {
+        self.kicks_due += 1;
         let has_frames = self.receiver.arm()?;
         let (waits, has_room) = self.sender.arm()?;
-        self.kicks_due += 1 + u64::from(waits);
+        self.kicks_due += u64::from(waits);
         Ok(has_frames || has_room)
     }
 
     /// Its thread is awake.
     pub fn disarm(&mut self) {
-        self.receiver.disarm();
-        self.sender.disarm();
+        let unasked = [self.receiver.disarm(), self.sender.disarm()];
+        let unasked = unasked.map(u64::from).iter().sum();
+        self.kicks_due = self.kicks_due.saturating_sub(unasked);
     }
 
     /// Reads the kicks that have come. False if the peer has gone.

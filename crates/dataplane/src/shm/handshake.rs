@@ -262,7 +262,10 @@ fn hear(stream: &UnixStream, until: Instant) -> Result<(Message, Option<OwnedFd>
         }
     }
     let message = Message::parse(&bytes)?;
-    Ok((message, descriptors.pop().filter(|_| descriptors.is_empty())))
+    Ok((
+        message,
+        descriptors.pop().filter(|_| descriptors.is_empty()),
+    ))
 }
 
 #[cfg(test)]

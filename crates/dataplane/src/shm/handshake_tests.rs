@@ -78,10 +78,21 @@ fn both_sides_have_the_same_memory_and_know_what_the_other_takes() {
 fn a_server_says_what_is_wrong() {
     assert_eq!(reason(Mode::Server, drop), "silently");
     let garbage = |mut stream: UnixStream| stream.write_all(&[7; 128]).expect("sent");
-    assert_eq!(reason(Mode::Server, garbage), "the peer speaks of something else");
+    assert_eq!(
+        reason(Mode::Server, garbage),
+        "the peer speaks of something else"
+    );
     let half = |mut stream: UnixStream| stream.write_all(&[7; 60]).expect("sent");
     assert_eq!(reason(Mode::Server, half), "the peer went within a message");
-    let early = |stream: UnixStream| send(&stream, Message { kind: READY, ..HELLO_NOW });
+    let early = |stream: UnixStream| {
+        send(
+            &stream,
+            Message {
+                kind: READY,
+                ..HELLO_NOW
+            },
+        )
+    };
     assert_eq!(reason(Mode::Server, early), "a message that is out of turn");
     let other = |stream: UnixStream| {
         let mut bytes = HELLO_NOW.bytes("");
@@ -91,14 +102,20 @@ fn a_server_says_what_is_wrong() {
         let Failed::Because(why) = refused else {
             panic!("a reason");
         };
-        assert!(why.starts_with("the peer refuses: the peer has version 9"), "{why}");
+        assert!(
+            why.starts_with("the peer refuses: the peer has version 9"),
+            "{why}"
+        );
     };
     let why = reason(Mode::Server, other);
     assert_eq!(why, "the peer has version 9 of the cable, and this side 1");
     let refuses = |stream: UnixStream| {
         send(&stream, HELLO_NOW);
         heard(&stream);
-        let refusal = Message { kind: REFUSAL, ..HELLO_NOW };
+        let refusal = Message {
+            kind: REFUSAL,
+            ..HELLO_NOW
+        };
         tell(&stream, &refusal.bytes("no\nroom"), None).expect("sent");
     };
     assert_eq!(reason(Mode::Server, refuses), "the peer refuses: noroom");
@@ -130,8 +147,14 @@ fn a_client_takes_no_memory_that_may_change_its_length() {
     assert_eq!(offers(1024, 2048, None), "the peer passes no memory");
     assert_eq!(offers(3, 2048, None), "a ring cannot have 3 buffers");
     assert_eq!(offers(1024, 0, None), "a buffer cannot have 0 bytes");
-    let short = Layout::new(64, 2048).expect("a layout").make().expect("a file");
+    let short = Layout::new(64, 2048)
+        .expect("a layout")
+        .make()
+        .expect("a file");
     assert!(offers(1024, 2048, Some(short)).ends_with(&format!("not {bytes}")));
     let socket = File::from(OwnedFd::from(pair().0));
-    assert_eq!(offers(1024, 2048, Some(socket)), "the memory cannot be sealed");
+    assert_eq!(
+        offers(1024, 2048, Some(socket)),
+        "the memory cannot be sealed"
+    );
 }

@@ -18,8 +18,8 @@ pub trait Shared {
     fn load(&self) -> u16;
     /// Writes it (release).
     fn store(&self, value: u16);
-    /// Replaces it (acquire and release).
-    fn swap(&self, value: u16) -> u16;
+    /// Replaces `from`, if that is its value (acquire and release); else writes nothing.
+    fn replace(&self, from: u16, to: u16) -> bool;
     /// A full barrier: what is written before it is visible before what follows is read.
     fn fence(&self);
 }
@@ -73,7 +73,7 @@ impl<W: Shared> Writer<W> {
         // The index is there before the question is looked for: see the module.
         self.asked.fence();
         // Who asked once is kicked once, so kicks can be counted.
-        self.asked.load() == ASKED && self.asked.swap(QUIET) == ASKED
+        self.asked.load() == ASKED && self.asked.replace(ASKED, QUIET)
     }
 }
 
@@ -153,12 +153,10 @@ impl<W: Shared> Reader<W> {
         self.look()
     }
 
-    /// This side is awake, and wants no kick.
+    /// This side is awake, and wants no kick. Whether it had asked, and none will come.
     #[inline]
-    pub fn disarm(&mut self) {
-        if std::mem::take(&mut self.is_armed) {
-            self.asks.store(QUIET);
-        }
+    pub fn disarm(&mut self) -> bool {
+        std::mem::take(&mut self.is_armed) && self.asks.replace(ASKED, QUIET)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::{
     sync::{
-        Condvar, Mutex,
+        Notify,
         atomic::{AtomicU16, AtomicU64, Ordering, fence},
     },
     thread,
@@ -12,57 +12,52 @@ use loom::{
 
 use super::*;
 
-/// A word in shared memory; without its barrier if `FENCED` is false.
+/// A word in shared memory, in the hands of one side: with its barrier, or without.
 #[derive(Clone)]
-struct Word<const FENCED: bool>(Arc<AtomicU16>);
-
-impl<const FENCED: bool> Word<FENCED> {
-    fn new() -> Self {
-        Self(Arc::new(AtomicU16::new(0)))
-    }
+struct Word {
+    word: Arc<AtomicU16>,
+    has_barrier: bool,
 }
 
-impl<const FENCED: bool> Shared for Word<FENCED> {
+impl Shared for Word {
     fn load(&self) -> u16 {
-        self.0.load(Ordering::Acquire)
+        self.word.load(Ordering::Acquire)
     }
     fn store(&self, value: u16) {
-        self.0.store(value, Ordering::Release);
+        self.word.store(value, Ordering::Release);
     }
-    fn swap(&self, value: u16) -> u16 {
-        self.0.swap(value, Ordering::AcqRel)
+    fn replace(&self, from: u16, to: u16) -> bool {
+        let (done, seen) = (Ordering::AcqRel, Ordering::Acquire);
+        self.word.compare_exchange(from, to, done, seen).is_ok()
     }
     fn fence(&self) {
-        if FENCED {
+        if self.has_barrier {
             fence(Ordering::SeqCst);
         }
     }
 }
 
-/// The socket: a kick stays until it is read.
-#[derive(Default)]
-struct Bell {
-    kicks: Mutex<u32>,
-    rings: Condvar,
+/// The socket: a kick stays until it is read, and who sleeps may wake without one.
+struct Bell(Notify);
+
+impl Default for Bell {
+    fn default() -> Self {
+        Self(Notify::new())
+    }
 }
 
 impl Bell {
     fn kick(&self) {
-        *self.kicks.lock().expect("a lock") += 1;
-        self.rings.notify_one();
+        self.0.notify();
     }
 
     fn sleep(&self) {
-        let mut kicks = self.kicks.lock().expect("a lock");
-        while *kicks == 0 {
-            kicks = self.rings.wait(kicks).expect("a lock");
-        }
-        *kicks = 0;
+        self.0.wait();
     }
 }
 
 /// Sleeps until there is an entry, as a port does.
-fn wait<W: Shared>(reader: &mut Reader<W>, bell: &Bell) {
+fn wait(reader: &mut Reader<Word>, bell: &Bell) {
     while reader.look().expect("an index") == 0 {
         if reader.arm().expect("an index") == 0 {
             bell.sleep();
@@ -71,33 +66,54 @@ fn wait<W: Shared>(reader: &mut Reader<W>, bell: &Bell) {
     }
 }
 
+/// Which sides have their barriers.
+#[derive(Clone, Copy)]
+struct Barriers {
+    writers: bool,
+    readers: bool,
+}
+
 /// One direction with a single buffer, which the sender may fill again when it has come back.
-struct Direction<const FENCED: bool> {
-    offered: [Word<FENCED>; 2],
-    returned: [Word<FENCED>; 2],
+struct Direction {
+    barriers: Barriers,
+    offered: [Arc<AtomicU16>; 2],
+    returned: [Arc<AtomicU16>; 2],
     /// Its bytes: of no order of their own, so that loom shows old ones wherever it can.
     buffer: AtomicU64,
     sender: Bell,
     receiver: Bell,
 }
 
-impl<const FENCED: bool> Direction<FENCED> {
-    fn new() -> Arc<Self> {
-        let two = || [Word::new(), Word::new()];
-        Arc::new(Self {
+impl Direction {
+    fn new(barriers: Barriers) -> Self {
+        let two = || [0, 0].map(|value| Arc::new(AtomicU16::new(value)));
+        Self {
+            barriers,
             offered: two(),
             returned: two(),
             buffer: AtomicU64::new(0),
             sender: Bell::default(),
             receiver: Bell::default(),
-        })
+        }
+    }
+
+    fn writer(&self, words: &[Arc<AtomicU16>; 2]) -> Writer<Word> {
+        let [index, asked] = self.words(words, self.barriers.writers);
+        Writer::new(index, asked, 0)
+    }
+
+    fn reader(&self, words: &[Arc<AtomicU16>; 2]) -> Reader<Word> {
+        let [index, asks] = self.words(words, self.barriers.readers);
+        Reader::new(index, asks, 1, 0)
+    }
+
+    fn words(&self, words: &[Arc<AtomicU16>; 2], has_barrier: bool) -> [Word; 2] {
+        words.clone().map(|word| Word { word, has_barrier })
     }
 
     fn send(&self, frames: u64) {
-        let [index, asked] = self.offered.clone();
-        let mut offered = Writer::new(index, asked, 0);
-        let [index, asks] = self.returned.clone();
-        let mut returned = Reader::new(index, asks, 1, 0);
+        let mut offered = self.writer(&self.offered);
+        let mut returned = self.reader(&self.returned);
         for frame in 1..=frames {
             if frame > 1 {
                 wait(&mut returned, &self.sender);
@@ -112,10 +128,8 @@ impl<const FENCED: bool> Direction<FENCED> {
     }
 
     fn receive(&self, frames: u64) {
-        let [index, asks] = self.offered.clone();
-        let mut offered = Reader::new(index, asks, 1, 0);
-        let [index, asked] = self.returned.clone();
-        let mut returned = Writer::new(index, asked, 0);
+        let mut offered = self.reader(&self.offered);
+        let mut returned = self.writer(&self.returned);
         for frame in 1..=frames {
             wait(&mut offered, &self.receiver);
             offered.advance();
@@ -129,11 +143,12 @@ impl<const FENCED: bool> Direction<FENCED> {
     }
 }
 
-fn check<const FENCED: bool>(frames: u64) {
+fn check(frames: u64, preemptions: usize, writers: bool, readers: bool) {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
+    model.preemption_bound = Some(preemptions);
     model.check(move || {
-        let direction = Direction::<FENCED>::new();
+        let direction = Direction::new(Barriers { writers, readers });
+        let direction = Arc::new(direction);
         let other = Arc::clone(&direction);
         let sender = thread::spawn(move || other.send(frames));
         direction.receive(frames);
@@ -143,14 +158,22 @@ fn check<const FENCED: bool>(frames: u64) {
 
 #[test]
 fn no_frame_is_torn_lost_or_doubled_and_no_wake_up_is_missed() {
-    check::<true>(3);
+    check(2, 3, true, true);
+    check(4, 2, true, true);
 }
 
 /// That the check above can fail.
 #[test]
 #[should_panic(expected = "deadlock")]
-fn without_its_barriers_a_wake_up_is_missed() {
-    check::<false>(2);
+fn without_the_barrier_of_who_kicks_a_wake_up_is_missed() {
+    check(2, 3, false, true);
+}
+
+/// As the one above.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_the_barrier_of_who_sleeps_a_wake_up_is_missed() {
+    check(2, 3, true, false);
 }
 
 #[derive(Clone, Default)]
@@ -163,8 +186,10 @@ impl Shared for Plain {
     fn store(&self, value: u16) {
         self.0.set(value);
     }
-    fn swap(&self, value: u16) -> u16 {
-        self.0.replace(value)
+    fn replace(&self, from: u16, to: u16) -> bool {
+        let is = self.0.get() == from;
+        self.0.set(if is { to } else { self.0.get() });
+        is
     }
     fn fence(&self) {}
 }
@@ -196,6 +221,9 @@ fn who_asks_once_is_kicked_once() {
     assert!(writer.show());
     writer.advance();
     assert!(!writer.show());
-    reader.disarm();
+    assert!(!reader.disarm(), "a kick comes");
+    assert_eq!(reader.arm().map_err(|_| ()), Ok(2));
+    assert!(reader.disarm(), "no kick comes");
+    assert!(!reader.disarm());
     assert_eq!(reader.look().map_err(|_| ()), Ok(2));
 }

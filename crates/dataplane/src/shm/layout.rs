@@ -11,7 +11,9 @@
 
 use std::{fs::File, io, sync::Arc};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create};
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::memory::{Memory, Piece, Refused, Region, Word};

@@ -28,8 +28,8 @@ impl Shared for Word {
     fn store(&self, value: u16) {
         Self::store(self, value);
     }
-    fn swap(&self, value: u16) -> u16 {
-        Self::swap(self, value)
+    fn replace(&self, from: u16, to: u16) -> bool {
+        Self::replace(self, from, to)
     }
     fn fence(&self) {
         full_fence();
@@ -97,7 +97,12 @@ impl Sender {
         Ok(Self {
             places: layout.places(direction),
             offered: Writer::new(words.offered, words.receiver_asks, state.offered),
-            returned: Reader::new(words.returned, words.sender_asks, layout.slots, state.returned),
+            returned: Reader::new(
+                words.returned,
+                words.sender_asks,
+                layout.slots,
+                state.returned,
+            ),
             free: numbers.filter(is_free).collect(),
             unread: state.away.iter().filter(|(_, is_first)| *is_first).count() as u64,
             buffers,
@@ -225,9 +230,9 @@ impl Sender {
         })
     }
 
-    /// Wants no kick.
-    pub fn disarm(&mut self) {
-        self.returned.disarm();
+    /// Wants no kick. Whether it had asked, and none will come.
+    pub fn disarm(&mut self) -> bool {
+        self.returned.disarm()
     }
 }
 
@@ -269,7 +274,12 @@ impl Receiver {
         let words = layout.words(memory, direction)?;
         let mut receiver = Self {
             places: layout.places(direction),
-            offered: Reader::new(words.offered, words.receiver_asks, layout.slots, state.offered),
+            offered: Reader::new(
+                words.offered,
+                words.receiver_asks,
+                layout.slots,
+                state.offered,
+            ),
             returned: Writer::new(words.returned, words.sender_asks, state.returned),
             held: vec![ELSEWHERE; usize::from(layout.slots)],
         };
@@ -382,9 +392,9 @@ impl Receiver {
         Ok(self.offered.arm()? > 0)
     }
 
-    /// Wants no kick.
-    pub fn disarm(&mut self) {
-        self.offered.disarm();
+    /// Wants no kick. Whether it had asked, and none will come.
+    pub fn disarm(&mut self) -> bool {
+        self.offered.disarm()
     }
 }
 

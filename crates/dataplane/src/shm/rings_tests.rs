@@ -265,7 +265,10 @@ fn a_buffer_that_comes_back_must_have_been_sent() {
         let at = LAYOUT.places(0).returned(&both.memory, index);
         both.memory.store(at, u16::to_le_bytes(number));
         words.returned.store(index.wrapping_add(1));
-        let broken = both.sender.collect(&both.memory).expect_err("it is refused");
+        let broken = both
+            .sender
+            .collect(&both.memory)
+            .expect_err("it is refused");
         assert_eq!(broken.0, "a buffer comes back that was not sent");
     }
 }
@@ -275,7 +278,10 @@ fn what_another_process_held_comes_back_first() {
     let mut both = Both::new();
     let mut taken = Frame::default();
     for number in 0..3 {
-        assert_eq!(both.send(&frame(number, 700), Work::default()), Delivery::Done);
+        assert_eq!(
+            both.send(&frame(number, 700), Work::default()),
+            Delivery::Done
+        );
         let intake = both.receiver.take(&both.memory, &mut taken);
         assert_eq!(intake.map_err(|broken| broken.0), Ok(Intake::Frame));
     }
@@ -283,8 +289,14 @@ fn what_another_process_held_comes_back_first() {
     let state = both.receiver.state();
     assert_eq!(state.held.len(), 6);
     both.receiver = Receiver::new(&both.memory, LAYOUT, 0, &state).expect("a receiver");
-    assert_eq!(both.sender.collect(&both.memory).map_err(|it| it.0), Ok(false));
+    assert_eq!(
+        both.sender.collect(&both.memory).map_err(|it| it.0),
+        Ok(false)
+    );
     both.receiver.show();
-    assert_eq!(both.sender.collect(&both.memory).map_err(|it| it.0), Ok(true));
+    assert_eq!(
+        both.sender.collect(&both.memory).map_err(|it| it.0),
+        Ok(true)
+    );
     assert_eq!(both.sender.unread(), 0);
 }

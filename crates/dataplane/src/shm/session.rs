@@ -74,26 +74,33 @@ pub fn start(
         Mode::Server => RETRY,
     };
     let mut told = None;
-    Session::run(path, listener, begin, port, retry, move |next, slot, link| {
-        let made = connect(next, wanted, state.take());
-        let (plug, file) = match made {
-            Ok(made) => made,
-            Err(Failed::Silently) => return false,
-            Err(Failed::Because(reason)) => {
-                if told.as_ref() != Some(&reason) {
-                    tracing::warn!(port, reason, "there is no cable");
-                    told = Some(reason.clone());
+    Session::run(
+        path,
+        listener,
+        begin,
+        port,
+        retry,
+        move |next, slot, link| {
+            let made = connect(next, wanted, state.take());
+            let (plug, file) = match made {
+                Ok(made) => made,
+                Err(Failed::Silently) => return false,
+                Err(Failed::Because(reason)) => {
+                    if told.as_ref() != Some(&reason) {
+                        tracing::warn!(port, reason, "there is no cable");
+                        told = Some(reason.clone());
+                    }
+                    link.begun();
+                    // The switch may have ended meanwhile.
+                    let _ = owner.change(port, Change::Gone(Some(reason)));
+                    return false;
                 }
-                link.begun();
-                // The switch may have ended meanwhile.
-                let _ = owner.change(port, Change::Gone(Some(reason)));
-                return false;
-            }
-        };
-        told = None;
-        serve(plug, &file, port, &owner, slot, link);
-        true
-    })
+            };
+            told = None;
+            serve(plug, &file, port, &owner, slot, link);
+            true
+        },
+    )
 }
 
 /// Agrees with a peer, or goes on with one of another process.
@@ -195,4 +202,3 @@ fn copy(stream: &UnixStream, file: &File) -> io::Result<Connection> {
         said: vec![memory],
     })
 }
-

@@ -109,11 +109,18 @@ impl Session {
         owner: impl Owner,
     ) -> anyhow::Result<Self> {
         let owner = Arc::new(owner);
-        Self::run(path, listener, begin, port, RETRY, move |next, slot, link| {
-            let backend = Backend::new(port, offer, Arc::clone(&owner));
-            serve(next, backend, slot, link);
-            true
-        })
+        Self::run(
+            path,
+            listener,
+            begin,
+            port,
+            RETRY,
+            move |next, slot, link| {
+                let backend = Backend::new(port, offer, Arc::clone(&owner));
+                serve(next, backend, slot, link);
+                true
+            },
+        )
     }
 
     /// Starts the thread of a port whose connections `serve` hears, one after the other. It says

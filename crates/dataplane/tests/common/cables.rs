@@ -38,9 +38,15 @@ impl Place {
         let line = |key: &str, name: &str| format!("{key} = \"{}\"\n", self.at(name).display());
         let mut text = format!("[switch]\n{}", line("socket", name));
         for guest in guests {
-            text += &format!("[[port]]\nname = \"{guest}\"\n{}", line("vhost_user", guest));
+            text += &format!(
+                "[[port]]\nname = \"{guest}\"\n{}",
+                line("vhost_user", guest)
+            );
         }
-        text + &format!("[[port]]\nname = \"cable\"\n{}{cable}\n", line("shm", "cable"))
+        text + &format!(
+            "[[port]]\nname = \"cable\"\n{}{cable}\n",
+            line("shm", "cable")
+        )
     }
 
     pub fn switch(&self, name: &str, guests: &[&str], cable: &str) -> Switch {
@@ -72,7 +78,10 @@ impl Drop for Place {
 pub struct Switch(pub Arc<Service>);
 
 impl Switch {
-    pub fn ask<T: Send + 'static>(&self, order: impl FnOnce(&mut Worker) -> T + Send + 'static) -> T {
+    pub fn ask<T: Send + 'static>(
+        &self,
+        order: impl FnOnce(&mut Worker) -> T + Send + 'static,
+    ) -> T {
         self.0.handle().call(order).expect("it runs")
     }
 
@@ -102,7 +111,12 @@ impl Switch {
     }
 
     pub fn closed(&self, port: u16) -> Option<String> {
-        self.ask(move |worker| worker.engine.bay_mut(port).and_then(|bay| bay.closed.clone()))
+        self.ask(move |worker| {
+            worker
+                .engine
+                .bay_mut(port)
+                .and_then(|bay| bay.closed.clone())
+        })
     }
 }
 
