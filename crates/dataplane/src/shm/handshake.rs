@@ -13,7 +13,7 @@
 //! | 12 to 15 | 1 hello, 2 offer, 3 ready, 4 refusal |
 //! | 16 to 19 | buffers of a direction |
 //! | 20 to 23 | bytes of a buffer |
-//! | 24 to 27 | work that the sender of the message takes: 1 checksums, 2 TCP over IPv4, 4 over IPv6, 8 CWR |
+//! | 24 to 27 | work that its sender takes: 1 checksums, 2 and 4 TCP over IPv4 and IPv6, 8 CWR |
 //! | 32 to 127 | of a refusal, why: UTF-8, filled with zeros |
 //!
 //! The first 16 bytes stay so in any version.

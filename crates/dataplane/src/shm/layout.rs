@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!  page 0   of each direction: index offered, index returned, receiver asks, sender asks
-//!  tables   of each direction: entries offered (8 bytes each), then buffers returned (2 bytes each)
+//!  tables   of each direction: entries offered (8 bytes each), buffers returned (2 bytes each)
 //!  buffers  of each direction
 //! ```
 //!
-//! An entry is a buffer's number (2 bytes), flags (2) and the bytes used in it (4), little endian. A
-//! frame is one entry or several in a row; the first buffer begins with the header of virtio-net.
+//! An entry is a buffer's number (2 bytes), flags (2) and the bytes used in it (4), little endian.
+//! A frame is one entry or several in a row; the first buffer begins with the header of virtio-net.
 
 use std::{fs::File, io, sync::Arc};
 

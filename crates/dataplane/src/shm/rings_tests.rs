@@ -101,7 +101,11 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 512,
+        failure_persistence: None,
+        ..Default::default()
+    })]
 
     #[test]
     fn frames_come_once_in_order_and_whole(steps in prop::collection::vec(step(), 0..200)) {
