@@ -4,7 +4,7 @@ mod common;
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -273,19 +273,17 @@ fn a_reload_leaves_a_cable_alone_unless_it_is_another() {
 }
 
 /// A switch as a process; killed when dropped.
-struct Process<'a> {
+struct Process {
     child: Child,
-    place: &'a Place,
-    file: std::path::PathBuf,
+    file: PathBuf,
 }
 
-impl<'a> Process<'a> {
-    fn start(place: &'a Place, name: &str, guests: &[&str], cable: &str) -> Self {
+impl Process {
+    fn start(place: &Place, name: &str, guests: &[&str], cable: &str) -> Self {
         let file = place.at(name).with_extension("toml");
         fs::write(&file, place.text(name, guests, cable)).expect("a file");
         Self {
             child: Self::run(&file, &[]),
-            place,
             file,
         }
     }
@@ -311,17 +309,28 @@ impl<'a> Process<'a> {
         assert!(old.wait().expect("it ends").success());
     }
 
-    fn ask(&self, name: &str) -> serde_json::Value {
+    fn ask(&self, ask: Ask) -> Vec<serde_json::Value> {
+        let socket = self.file.with_extension("sock");
         let mut answer = None;
         until("an answer", || {
-            answer = control::ask(&self.place.at(name), Ask::Drops).ok();
+            answer = control::ask(&socket, ask).ok();
             answer.is_some()
         });
-        answer.expect("an answer")
+        let answer = answer.and_then(|answer| answer.as_array().cloned());
+        answer.expect("ports")
+    }
+
+    fn until_up(&self) {
+        until("a cable", || {
+            let ports = self.ask(Ask::Ports);
+            ports
+                .iter()
+                .any(|port| port["name"] == "cable" && port["up"] == true)
+        });
     }
 }
 
-impl Drop for Process<'_> {
+impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill(); // fails only when it is dead
         let _ = self.child.wait();
@@ -391,6 +400,8 @@ fn switches_that_are_replaced_at_both_ends_of_a_cable_lose_and_double_nothing() 
     let place = Place::new();
     let mut left = Process::start(&place, "left", &["a"], "ring = 128");
     let mut right = Process::start(&place, "right", &["b"], "listen = false");
+    left.until_up();
+    right.until_up();
     let [mut a, mut b] = ["a", "b"].map(|name| place.guest(name, PLAIN));
     introduce(&mut [(&mut a, 1), (&mut b, 2)]);
     const FRAMES: u64 = 100_000;
@@ -437,14 +448,11 @@ fn switches_that_are_replaced_at_both_ends_of_a_cable_lose_and_double_nothing() 
         replaces
     });
     assert!(replaces >= 4, "replaced {replaces} times");
-    for (process, name) in [(&left, "left"), (&right, "right")] {
-        let answer = process.ask(name);
-        let ports = answer.as_array().expect("ports");
-        let all = ports
-            .iter()
-            .flat_map(|port| port["drops"].as_object().expect("drops"));
-        for (reason, count) in all {
-            assert_eq!(count.as_u64(), Some(0), "{name}: {reason}");
+    for process in [&left, &right] {
+        for port in process.ask(Ask::Drops) {
+            for (reason, count) in port["drops"].as_object().expect("drops") {
+                assert_eq!(count.as_u64(), Some(0), "{}: {reason}", port["name"]);
+            }
         }
     }
 }

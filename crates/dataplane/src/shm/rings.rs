@@ -313,7 +313,7 @@ impl Receiver {
         let (first, total) = self.chain(memory, &mut frame.pieces)?;
         (frame.pair, frame.token) = (0, Some(first));
         let bytes = total.saturating_sub(HEADER as u64);
-        if bytes < u64::from(FRAME_MIN) || bytes > u64::from(FRAME_MAX) {
+        if bytes < u64::from(FRAME_MIN) {
             return Ok(Intake::Malformed);
         }
         frame.bytes = bytes as u32;
@@ -345,6 +345,11 @@ impl Receiver {
             if used == 0 || used > self.places.layout.buffer {
                 return Err(Broken("a length beyond its buffer"));
             }
+            let goes_on = flags & NEXT != 0;
+            if goes_on && used < self.places.layout.buffer {
+                // Many short pieces would take time from others.
+                return Err(Broken("a frame goes on behind a buffer that is not full"));
+            }
             self.held[usize::from(number)] = LAST;
             if let Some(before) = before.replace(number) {
                 self.held[usize::from(before)] = number;
@@ -352,7 +357,10 @@ impl Receiver {
             pieces.push(self.places.buffer(memory, number, used));
             total += u64::from(used);
             let first = *first.get_or_insert(number);
-            if flags & NEXT == 0 {
+            if total > (HEADER as u64) + u64::from(FRAME_MAX) {
+                return Err(Broken("a frame is too long"));
+            }
+            if !goes_on {
                 return Ok((first, total));
             }
         }

@@ -251,12 +251,14 @@ fn entries_that_lie_are_refused() {
     assert_eq!(entry(&[(8, 0, 100)]), other);
     assert_eq!(entry(&[(0xffff, 0, 100)]), other);
     assert_eq!(entry(&[(3, 0, 100), (3, 0, 100)]), other);
-    assert_eq!(entry(&[(3, 1, 100), (3, 0, 100)]), other);
+    assert_eq!(entry(&[(3, 1, 512), (3, 0, 100)]), other);
+    let short = Err("a frame goes on behind a buffer that is not full");
+    assert_eq!(entry(&[(3, 1, 100), (4, 0, 100)]), short);
     let length = Err("a length beyond its buffer");
     assert_eq!(entry(&[(3, 0, 513)]), length);
     assert_eq!(entry(&[(3, 0, 0)]), length);
     assert_eq!(entry(&[(3, 0, u32::MAX)]), length);
-    assert_eq!(entry(&[(3, 1, 100)]), Err("a frame has no end"));
+    assert_eq!(entry(&[(3, 1, 512)]), Err("a frame has no end"));
 }
 
 #[test]

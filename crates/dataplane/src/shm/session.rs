@@ -12,6 +12,7 @@ use std::{
     },
     path::Path,
     sync::Mutex,
+    thread,
 };
 
 use rustix::{
@@ -157,10 +158,12 @@ fn serve(
     if joined.is_ok() {
         wait(&stream, file, link);
     }
-    if !link.is_borrowed() {
-        // The peer may have closed it already.
-        let _ = stream.shutdown(Shutdown::Both);
+    // What the peer has left is delivered by the process that owns the ports.
+    while link.is_borrowed() {
+        thread::sleep(RETRY);
     }
+    // The peer may have closed it already.
+    let _ = stream.shutdown(Shutdown::Both);
     tracing::info!(port, "the peer has gone");
     // The switch may have ended meanwhile.
     let _ = owner.change(port, Change::Gone(joined.err()));
