@@ -442,9 +442,9 @@ impl Engine {
             return None;
         };
         let frame = self.frames.get_mut(id);
-        let taken = match &mut bay.port {
-            port if only_again => port.take_again(frame),
-            port => port.take(frame),
+        let taken = match only_again {
+            true => bay.port.take_again(frame),
+            false => bay.port.take(frame),
         };
         match taken {
             Ok(Intake::Frame) => {

@@ -359,6 +359,10 @@ impl State {
                 ..handover::Bay::default()
             };
         }
+        if old.cable.is_none() && matches!(config.kind, Kind::Shm(..)) {
+            // A peer that was refused, or has just gone.
+            old.connection = None;
+        }
         let (counters, closed) = (old.counters, old.closed.take());
         let number = self.choose_number(&config.name)?;
         let port = match &config.kind {
