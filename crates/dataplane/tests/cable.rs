@@ -356,7 +356,7 @@ fn a_switch_that_is_killed_behind_a_cable_doubles_nothing_and_what_is_lost_is_co
     until("again", || b.reconnect(&path, PLAIN).is_some());
     left.until_up(1);
     introduce(&mut [(&mut a, 1), (&mut b, 2)]);
-    const FRAMES: u64 = 200_000;
+    const FRAMES: u64 = 100_000;
     // Of each direction: sent, received, the next number.
     let (mut there, mut back) = ([0; 3], [0; 3]);
     let (mut kills, mut silent) = (0, Instant::now());

@@ -178,9 +178,10 @@ impl Plug {
 
     /// Its thread is awake.
     pub fn disarm(&mut self) {
-        let unasked = [self.receiver.disarm(), self.sender.disarm()];
-        let unasked = unasked.map(u64::from).iter().sum();
-        self.kicks_due = self.kicks_due.saturating_sub(unasked);
+        // What was asked for and is not any more does not come.
+        let taken_back = [self.receiver.disarm(), self.sender.disarm()];
+        let taken_back = taken_back.map(u64::from).iter().sum();
+        self.kicks_due = self.kicks_due.saturating_sub(taken_back);
     }
 
     /// Reads the kicks that have come. False if the peer has gone.
