@@ -254,7 +254,7 @@ mod tests {
         assert!(ftruncate(&file, 0).is_err(), "it is sealed");
         assert!(ftruncate(&file, layout.bytes() * 2).is_err());
         let refused = |file: &File| layout.map(file).expect_err("it is refused");
-        let other = Layout::new(64, 2048).and_then(|other| Ok(other.make().expect("a file")));
+        let other = Layout::new(64, 2048).map(|other| other.make().expect("a file"));
         assert!(refused(&other.expect("a layout")).contains("bytes and not"));
         for seals in [SealFlags::empty(), SealFlags::SHRINK, SealFlags::GROW] {
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
