@@ -22,7 +22,8 @@
 //!   `hops,FABRIC,LOAD,MBPS,NAME`: one of its networks alone, an eighth of the time, for
 //!   counters of instructions (`bench/sim/instructions.sh`).
 //! - **program-256**: an all-to-all of 256 ranks, eight times: 1.04 million operations. Beside
-//!   one message of as many bytes from each server, by turns; with making and checking, and without.
+//!   one message of as many bytes from each server, by turns; with making and checking, and
+//!   without.
 //! - **scale-N**: XGFT(3) of N servers like the permutation, 1 MB per flow: what a hop costs as
 //!   networks grow.
 //! - **permutation-8192**: XGFT(3; 32,16,16; 1,32,16), 8 MB per flow at 400 Gb/s; K, buffers and

@@ -172,8 +172,8 @@ impl Rank {
         }
     }
 
-    /// The line to a rank; none to [`program::ANY_SOURCE`]. Where nearly all ranks are partners, it is where it would be among all
-    /// of them, or one before.
+    /// The line to a rank; none to [`program::ANY_SOURCE`]. Where nearly all ranks are partners, it
+    /// is where it would be among all of them, or one before.
     #[inline]
     fn line(&self, rank: u32) -> Option<usize> {
         let guess = (rank - u32::from(rank > self.me)) as usize;

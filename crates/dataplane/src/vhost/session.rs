@@ -124,7 +124,8 @@ impl Session {
     }
 
     /// Starts the thread of a port whose connections `serve` hears, one after the other. It says
-    /// whether one was of use: after others, and while there is none, the pauses grow up to `retry`.
+    /// whether one was of use: after others, and while there is none, the pauses grow up to
+    /// `retry`.
     ///
     /// # Errors
     /// No thread, or no descriptors.
