@@ -124,6 +124,7 @@ stage "hostile guests" switch env INPUTS="$RING_INPUTS" fuzz/run.sh 0 rings
 stage "hostile frontends" switch env INPUTS="$MESSAGE_INPUTS" fuzz/run.sh 0 messages
 stage "seeds" sim scripts/seeds.sh "$out/seeds"
 stage "theory" sim cargo test --release --locked -q -p sluicegate-sim --test theory
+stage "large program" sim scripts/large-goal.sh
 if $root; then
 	for file in scenarios/*.toml scenarios/lab-only/*.toml; do
 		experiment lab "$file"

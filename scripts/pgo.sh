@@ -3,12 +3,14 @@
 # Simulations take some 20 % less time (docs/performance.md says how much).
 #
 #   pgo.sh dist              leaves target/dist/sluicegate, trained by short forms of scenarios
-#   pgo.sh bench [CASE…]     runs the simulator's benchmark; none of the cases that have an aim
-#                            in packets per second trains it
+#   pgo.sh bench [CASE…]     runs the simulator's benchmark, trained by other networks and loads
+#                            than those with an aim in packets per second
 #
 # Needs the llvm-profdata of rustc's own LLVM, a component of rustup; a compiler that comes without
 # builds without a profile, and a note says so. PGO=no does so in any case.
 set -euo pipefail
+# Builds run within $(…).
+shopt -s inherit_errexit
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$SG_ROOT"

@@ -6,8 +6,8 @@
 #                                 sweeps, too
 #
 # SEEDS: how many (3). FIRST: the first to run (1), where RESULTS hold the others. FILES: the
-# scenarios, else those of the papers and the thesis. A scenario that repeats its runs N times takes
-# N seeds each time, so that no run is in two. A seed takes six to eight minutes.
+# scenarios, else those of the papers, the thesis and Ultra Ethernet. A scenario that repeats its
+# runs N times takes N seeds each time, so that no run is in two. A seed takes seven to ten minutes.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -17,7 +17,7 @@ SEEDS=${SEEDS:-3}
 SLUICEGATE=${SLUICEGATE:-$SG_ROOT/target/release/sluicegate}
 out=${1:?usage: published.sh DIR [RESULTS…]}
 shift
-read -ra files <<<"${FILES:-$(echo scenarios/{acdc,dcvegas}/*.toml scenarios/cee/{four-paths,hotspot-root,hotspot-routing,permutation-routing}.toml)}"
+read -ra files <<<"${FILES:-$(echo scenarios/{acdc,dcvegas}/*.toml scenarios/cee/{four-paths,hotspot-root,hotspot-routing,permutation-routing}.toml scenarios/fabric/permutation-1024.toml)}"
 trap 'exit 130' INT TERM
 
 results=("$@")

@@ -17,10 +17,13 @@
 //!   Ethernet likewise, 10 ms of them. Beside the plain permutation, by turns, and beside the same
 //!   queries and messages on plain Ethernet.
 //! - **routing**: each routing scheme beside D-mod-k, by turns, on a 4-ary 3-tree of plain and of
-//!   converged Ethernet: DCTCP from each of 64 servers to the one a quarter of the tree away, at
-//!   0.5 of 10 Gb/s and at 6. `routing-NAME`: one scheme.
+//!   converged Ethernet: datagrams, then DCTCP, from each of 64 servers to the one a quarter of the
+//!   tree away, at 0.5 of 10 Gb/s and at 6. `routing-NAME`: one scheme.
+//!   `hops,FABRIC,LOAD,MBPS,NAME`: one of its networks alone, an eighth of the time, for
+//!   counters of instructions (`bench/sim/instructions.sh`).
 //! - **program-256**: an all-to-all of 256 ranks, eight times: 1.04 million operations. Beside
-//!   one message of as many bytes from each server, by turns; making and checking included.
+//!   one message of as many bytes from each server, by turns; with making and checking, and
+//!   without.
 //! - **scale-N**: XGFT(3) of N servers like the permutation, 1 MB per flow: what a hop costs as
 //!   networks grow.
 //! - **permutation-8192**: XGFT(3; 32,16,16; 1,32,16), 8 MB per flow at 400 Gb/s; K, buffers and
@@ -29,6 +32,8 @@
 //! `make bench-sim CASES='incast permutation'` runs some only.
 
 #![allow(clippy::print_stdout)]
+
+mod routing;
 
 use std::{
     fs,
@@ -49,7 +54,7 @@ use sluicegate_core::{
     cc::Algorithm,
 };
 use sluicegate_fabric::{
-    Graph, PortConfig, Ports, Routes, Routing,
+    Graph, PortConfig, Ports, Routes,
     cee::{Cee, CeeConfig, EtsClass, EtsConfig, Pause, PfcConfig, PortSpec, QcnConfig, QcnParams},
     graph::{HostId, Node, SwitchId},
 };
@@ -118,12 +123,15 @@ fn main() -> Result<()> {
 
 fn run(name: &str) -> Result<()> {
     match name {
-        "routing" => return compare_schemes(|_| true),
+        "routing" => return routing::compare(|_| true),
         "program-256" => return compare_program(name),
         _ => {}
     }
     if let Some(scheme) = name.strip_prefix("routing-") {
-        return compare_schemes(|name| name == scheme);
+        return routing::compare(|name| name == scheme);
+    }
+    if let Some(network) = name.strip_prefix("hops,") {
+        return routing::alone(network);
     }
     let tree = |m: [u32; 3], w: [u32; 3]| Graph::xgft(&m, &w).map_err(anyhow::Error::msg);
     let (graph, bytes, threads) = match name {
@@ -635,66 +643,6 @@ fn timed<F: FabricOf>(text: &str) -> Result<Timed<App, F>> {
     Ok(Timed::of(engine, Arc::new(Done::default())))
 }
 
-/// Flows that share no queue with D-mod-k.
-fn spread(scheme: &str, is_converged: bool, mbps: u64) -> String {
-    let cee = match is_converged {
-        true => "[network.cee]\npfc = {}\nqcn = { set_point = '20KB', rate_limiters = true }\n",
-        false => "",
-    };
-    format!(
-        "warmup = '0s'\nduration = '1s'\n[network]\ntopology = 'k-ary-n-tree'\nk = 4\nn = 3\n\
-         rate = '10Gbit'\ndelay = '1us'\nmarking = {{ kind = 'threshold', k = '97500B' }}\n\
-         routing = '{scheme}'\n{cee}[tenant.default]\ncongestion_control = 'dctcp'\necn = true\n\
-         [traffic.load]\nkind = 'bulk'\nfrom = 'h*'\nto = 'h*'\npairs = 'stride:16'\nrate = '{mbps}Mbit'\n"
-    )
-}
-
-/// What the servers offer, and how much of it is simulated at a time, [`SCHEME_TURNS`] times.
-const SCHEME_LOADS: [(u64, u64); 2] = [(500, 12 * TURN_PS), (6_000, TURN_PS)];
-const SCHEME_TURNS: u64 = 400;
-
-/// What a hop costs under the schemes that `wanted` says.
-fn compare_schemes(wanted: impl Fn(&str) -> bool) -> Result<()> {
-    let mut known = false;
-    for (scheme, routing) in Routing::NAMES.into_iter().filter(|(name, _)| wanted(name)) {
-        known = true;
-        for load in SCHEME_LOADS {
-            if !routing.needs_notifications() {
-                compare_scheme::<Plain>(scheme, false, load)?;
-            }
-            if !matches!(routing, Routing::Conga { .. }) {
-                compare_scheme::<Converged>(scheme, true, load)?;
-            }
-        }
-    }
-    ensure!(known, "no such scheme");
-    Ok(())
-}
-
-fn compare_scheme<F: FabricOf>(
-    scheme: &str,
-    is_converged: bool,
-    (mbps, turn_ps): (u64, u64),
-) -> Result<()> {
-    let mut fixed = timed::<F>(&spread("d-mod-k", is_converged, mbps))?;
-    let mut other = timed::<F>(&spread(scheme, is_converged, mbps))?;
-    for turn in 1..=SCHEME_TURNS {
-        fixed.run_until(turn * turn_ps)?;
-        other.run_until(turn * turn_ps)?;
-    }
-    other.engine.account()?;
-    let fabric = if is_converged { "converged" } else { "plain" };
-    println!(
-        "routing, {fabric}, {mbps} Mb/s, {scheme}: {:.0} ns/hop, {:.3} of d-mod-k ({:.0} ns), \
-         {:.3} of its hops",
-        other.ns_per_hop(),
-        other.ns_per_hop() / fixed.ns_per_hop(),
-        fixed.ns_per_hop(),
-        other.engine.hops() as f64 / fixed.engine.hops() as f64
-    );
-    Ok(())
-}
-
 /// 255 messages of 4 KB from each rank, eight times; or one of as many bytes.
 fn work_of_256(is_program: bool) -> String {
     let work = match is_program {
@@ -711,38 +659,78 @@ fn work_of_256(is_program: bool) -> String {
     )
 }
 
-/// How much of it is simulated, in turns: all of it.
-const PROGRAM_TURNS: u64 = 2_000;
+/// How much of it is simulated: all of it, in turns of 500 us.
+const PROGRAM_TURNS: u64 = 200;
+const PROGRAM_TURN_PS: u64 = 10 * TURN_PS;
 
-/// A program of a million operations beside plain flows.
+/// Time that this thread has had a CPU, in s: the two networks take turns on one thread, and others
+/// on the machine may have it in between.
+fn thread_s() -> Result<f64> {
+    let stat = fs::read_to_string("/proc/thread-self/schedstat").context("schedstat")?;
+    let ns = stat.split_whitespace().next().context("schedstat")?;
+    Ok(ns.parse::<u64>()? as f64 / 1e9)
+}
+
+/// What a network of [`compare_program`] takes: to be made and checked, and to run.
+struct Shares {
+    network: Timed<App, Plain>,
+    made_s: f64,
+    ran_s: f64,
+}
+
+impl Shares {
+    fn new(is_program: bool) -> Result<Self> {
+        let begun_s = thread_s()?;
+        let network = timed::<Plain>(&work_of_256(is_program))?;
+        Ok(Self {
+            network,
+            made_s: thread_s()? - begun_s,
+            ran_s: 0.0,
+        })
+    }
+
+    fn run_until(&mut self, until_ps: u64) -> Result<()> {
+        let begun_s = thread_s()?;
+        self.network.run_until(until_ps)?;
+        self.ran_s += thread_s()? - begun_s;
+        Ok(())
+    }
+
+    /// M packet-hops/s.
+    fn speed(&self, seconds: f64) -> f64 {
+        self.network.engine.hops() as f64 / seconds / 1e6
+    }
+}
+
+/// A program of a million operations beside plain flows, with making and checking of both and
+/// without.
 fn compare_program(name: &str) -> Result<()> {
-    let read = |is_program| {
-        let start = Instant::now();
-        let mut network = timed::<Plain>(&work_of_256(is_program))?;
-        network.seconds += start.elapsed().as_secs_f64();
-        anyhow::Ok(network)
-    };
-    let (mut program, mut flows) = (read(true)?, read(false)?);
+    let (mut program, mut flows) = (Shares::new(true)?, Shares::new(false)?);
     for turn in 1..=PROGRAM_TURNS {
-        program.run_until(turn * TURN_PS)?;
-        flows.run_until(turn * TURN_PS)?;
+        program.run_until(turn * PROGRAM_TURN_PS)?;
+        flows.run_until(turn * PROGRAM_TURN_PS)?;
     }
-    for network in [&program, &flows] {
-        network.engine.account()?;
-        // All have six links to pass but those to servers of the same switches.
-        let least = 8 * 256 * 255 * 4_000 / 1448 * 4;
-        let hops = network.engine.hops();
-        ensure!(
-            hops > least,
-            "{name}: not all is done: {hops} of {least} hops"
-        );
+    for shares in [&program, &flows] {
+        shares.network.engine.account()?;
+        let is_complete = shares.network.engine.is_complete();
+        ensure!(is_complete, "{name}: operations have not ended");
     }
+    let all = |shares: &Shares| shares.speed(shares.made_s + shares.ran_s);
+    let run = |shares: &Shares| shares.speed(shares.ran_s);
     println!(
-        "{name}: {:.1} M packet-hops/s, {:.2} of plain flows of as many bytes ({:.1} M), {} MB for both",
-        1e3 / program.ns_per_hop(),
-        flows.ns_per_hop() / program.ns_per_hop(),
-        1e3 / flows.ns_per_hop(),
-        resident_mb()?
+        "{name}: {:.1} M packet-hops/s, {:.2} of plain flows of as many bytes ({:.1} M), {} MB for \
+         both, making and checking included ({:.2} s); without it {:.1} M, {:.2} of {:.1} M; \
+         {:.1} and {:.1} M hops",
+        all(&program),
+        all(&program) / all(&flows),
+        all(&flows),
+        resident_mb()?,
+        program.made_s,
+        run(&program),
+        run(&program) / run(&flows),
+        run(&flows),
+        program.network.engine.hops() as f64 / 1e6,
+        flows.network.engine.hops() as f64 / 1e6,
     );
     Ok(())
 }

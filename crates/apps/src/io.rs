@@ -116,6 +116,9 @@ pub trait Io {
     /// Gives a connection another key.
     fn set_key(&mut self, socket: SocketId, key: u64);
 
+    /// The role will soon write to a connection: a world may fetch its state from memory.
+    fn fetch(&self, _socket: SocketId) {}
+
     /// Writes payload; returns how many bytes fitted. If not all, [`crate::Actor::writable`] comes.
     fn write(&mut self, socket: SocketId, bytes: u64) -> u64;
 

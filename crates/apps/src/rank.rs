@@ -11,6 +11,7 @@ use std::{
     sync::Arc,
 };
 
+use prefetch_index::prefetch_index;
 use sluicegate_program::{self as program, Kind, Matcher, Message, Progress};
 use sluicegate_scenario::workload::{
     Report,
@@ -28,6 +29,16 @@ const UNKNOWN: u64 = u64::MAX;
 /// Key of the timer that opens connections; others are the number of a CPU.
 const OPEN: u64 = u64::MAX;
 
+/// Operations behind one that begins whose state is fetched from memory, and among which the next
+/// sends are looked for.
+const AHEAD: usize = 4;
+
+/// Partners from which on the state of one is in no near cache when its turn comes.
+const MANY: usize = 64;
+
+/// No receive.
+const NONE: u32 = u32::MAX;
+
 /// What a message is: [`MessageHeader::class`].
 mod class {
     /// The first on a connection: `tag` is the rank that opened it.
@@ -36,7 +47,8 @@ mod class {
     pub const EAGER: u16 = 1;
     /// The announcement of a message; `tag` as of `EAGER`.
     pub const REQUEST: u16 = 2;
-    /// The data of the send `tag` may come.
+    /// The data of a send may come: `tag` is its number, below that of the receive if the send has
+    /// waited for it, else below [`super::NONE`].
     pub const GRANT: u16 = 3;
     /// The data of the send `tag`.
     pub const DATA: u16 = 4;
@@ -50,17 +62,24 @@ struct Outgoing {
     ends: Option<u32>,
 }
 
-/// The connection to a partner.
+/// The connection to a partner: what its messages touch, in one cache line. A rank may have
+/// thousands of partners, and turns to each now and then only.
+#[repr(align(64))]
 struct Line {
-    partner: Partner,
+    rank: u32,
     socket: Option<SocketId>,
     queue: VecDeque<Outgoing>,
     /// Bytes of messages that are not complete.
     received: u64,
-    /// Receives whose data were granted: the partner's send, and the receive.
-    granted: VecDeque<(u32, u32)>,
-    /// Datagrams that have arrived without a gap.
-    datagrams: u64,
+}
+
+const _: () = assert!(size_of::<Line>() == 64);
+
+/// The datagrams of a partner.
+#[derive(Default)]
+struct Datagrams {
+    /// Those that have arrived without a gap.
+    in_order: u64,
     /// Those behind a gap, by number: their bytes.
     ahead: BTreeMap<u64, u64>,
     /// A datagram was missing when a later one arrived.
@@ -92,7 +111,13 @@ pub struct Rank {
     eager_bytes: u64,
     operations: Arc<program::Rank>,
     span: Span,
+    partners: Vec<Partner>,
+    /// Of each partner.
     lines: Vec<Line>,
+    /// Likewise, receives whose data were granted: the partner's send, and the receive.
+    granted: Vec<VecDeque<(u32, u32)>>,
+    /// Likewise, where messages are datagrams.
+    datagrams: Vec<Datagrams>,
     /// Bytes read from connections whose rank is not known yet.
     strangers: BTreeMap<SocketId, u64>,
     missing_lines: usize,
@@ -114,17 +139,17 @@ impl Rank {
     ) -> Self {
         let cpus = operations.operations().iter().map(|op| usize::from(op.cpu));
         let cpus = cpus.max().map_or(0, |last| last + 1);
-        let lines = partners.into_iter().map(|partner| Line {
-            partner,
+        let lines = partners.iter().map(|partner| Line {
+            rank: partner.rank,
             socket: None,
             queue: VecDeque::new(),
             received: 0,
-            granted: VecDeque::new(),
-            datagrams: 0,
-            ahead: BTreeMap::new(),
-            has_gap: false,
         });
         let lines: Vec<Line> = lines.collect();
+        let datagrams = match way {
+            Way::Connection => 0,
+            Way::Datagrams(_) => lines.len(),
+        };
         Self {
             traffic,
             me,
@@ -133,7 +158,10 @@ impl Rank {
             eager_bytes,
             span,
             missing_lines: lines.len(),
+            granted: vec![VecDeque::new(); lines.len()],
+            datagrams: (0..datagrams).map(|_| Datagrams::default()).collect(),
             lines,
+            partners,
             strangers: BTreeMap::new(),
             begin_ns: None,
             progress: Progress::new(&operations),
@@ -144,8 +172,15 @@ impl Rank {
         }
     }
 
+    /// The line to a rank; none to [`program::ANY_SOURCE`]. Where nearly all ranks are partners, it
+    /// is where it would be among all of them, or one before.
+    #[inline]
     fn line(&self, rank: u32) -> Option<usize> {
-        let found = (self.lines).binary_search_by_key(&rank, |line| line.partner.rank);
+        let guess = (rank - u32::from(rank > self.me)) as usize;
+        if self.lines.get(guess).is_some_and(|line| line.rank == rank) {
+            return Some(guess);
+        }
+        let found = (self.partners).binary_search_by_key(&rank, |partner| partner.rank);
         found.ok()
     }
 
@@ -173,11 +208,15 @@ impl Rank {
         }
         while let Some(number) = self.progress.take() {
             let operation = self.operations.operations()[number as usize];
+            let ahead = number as usize + AHEAD;
+            prefetch_index(self.operations.operations(), ahead);
+            prefetch_index(&self.times, ahead);
             match operation.kind {
                 Kind::Compute => self.compute(io, number),
                 Kind::Send => {
                     self.begun(io, number);
                     self.send(io, number, &operation);
+                    self.fetch_next(io, number);
                 }
                 Kind::Receive => {
                     self.begun(io, number);
@@ -247,38 +286,70 @@ impl Rank {
         self.post(io, index, header, eager.then_some(number));
     }
 
+    /// Fetches the state of the partners of the sends that follow in the program.
+    fn fetch_next<I: Io>(&self, io: &I, number: u32) {
+        if self.lines.len() < MANY {
+            return;
+        }
+        let behind = self.operations.operations().iter();
+        let behind = behind.skip(number as usize + 1).take(AHEAD);
+        let sends = behind.filter(|operation| operation.kind == Kind::Send);
+        let mut lines = sends.filter_map(|operation| self.line(operation.peer));
+        if let Some(socket) = lines.next().and_then(|next| self.lines[next].socket) {
+            io.fetch(socket);
+        }
+        if let Some(next) = lines.next() {
+            prefetch_index(&self.lines, next);
+        }
+    }
+
     fn receive<I: Io>(&mut self, io: &mut I, number: u32, operation: &program::Operation) {
         let taken = self.matcher.post(operation.peer, operation.tag, number);
         match taken {
-            Some(message) if message.waits => self.grant(io, &message, number),
+            Some(message) if message.waits => self.grant(io, &message, number, number),
             Some(_) => self.ended(io, number),
+            None if self.lines.len() >= MANY => {
+                let index = self.line(operation.peer).unwrap_or(0);
+                prefetch_index(&self.lines, index);
+            }
             None => {}
         }
     }
 
-    /// Lets the data of an announced message come, for this receive.
-    fn grant<I: Io>(&mut self, io: &mut I, message: &Message, receive: u32) {
+    /// Lets the data of an announced message come, for this receive. `awaited` is the receive, or
+    /// [`NONE`] if it was there before the announcement.
+    fn grant<I: Io>(&mut self, io: &mut I, message: &Message, receive: u32, awaited: u32) {
         let Some(index) = self.line(message.source) else {
             return;
         };
-        self.lines[index]
-            .granted
-            .push_back((message.operation, receive));
+        self.granted[index].push_back((message.operation, receive));
         let header = MessageHeader {
             bytes: HEADER_BYTES,
-            tag: message.operation.into(),
+            tag: u64::from(awaited) << 32 | u64::from(message.operation),
             class: class::GRANT,
         };
         self.post(io, index, header, None);
     }
 
     fn post<I: Io>(&mut self, io: &mut I, index: usize, header: MessageHeader, ends: Option<u32>) {
-        self.lines[index].queue.push_back(Outgoing {
+        let line = &mut self.lines[index];
+        let mut message = Outgoing {
             header,
             written: 0,
             ends,
-        });
-        if self.lines[index].queue.len() == 1 {
+        };
+        // Most messages fit at once.
+        if let (Way::Connection, Some(socket), true) =
+            (self.way, line.socket, line.queue.is_empty())
+        {
+            message.written = io.write_message(socket, &header, 0..header.bytes);
+            if message.written == header.bytes {
+                return ends.into_iter().for_each(|number| self.ended(io, number));
+            }
+            return line.queue.push_back(message); // `writable` comes
+        }
+        line.queue.push_back(message);
+        if line.queue.len() == 1 {
             self.write(io, index);
         }
     }
@@ -323,21 +394,21 @@ impl Rank {
     /// Takes what has arrived from a partner, up to a datagram that is missing. What follows waits
     /// for it, for ever if it was lost.
     fn read_datagrams<I: Io>(&mut self, io: &mut I, socket: SocketId, index: usize) {
-        let line = &mut self.lines[index];
+        let (line, datagrams) = (&mut self.lines[index], &mut self.datagrams[index]);
         while let Some(datagram) = io.receive_datagram(socket) {
-            if datagram.number != line.datagrams {
-                if !line.has_gap {
-                    let rank = line.partner.rank;
+            if datagram.number != datagrams.in_order {
+                if !datagrams.has_gap {
+                    let rank = line.rank;
                     io.note(format!("a datagram from rank {rank} was lost or overtaken"));
                 }
-                line.has_gap = true;
-                line.ahead.insert(datagram.number, datagram.bytes);
+                datagrams.has_gap = true;
+                datagrams.ahead.insert(datagram.number, datagram.bytes);
                 continue;
             }
-            line.datagrams += 1;
+            datagrams.in_order += 1;
             line.received += datagram.bytes;
-            while let Some(bytes) = line.ahead.remove(&line.datagrams) {
-                line.datagrams += 1;
+            while let Some(bytes) = datagrams.ahead.remove(&datagrams.in_order) {
+                datagrams.in_order += 1;
                 line.received += bytes;
             }
         }
@@ -347,7 +418,7 @@ impl Rank {
     fn open_datagrams<I: Io>(&mut self, io: &mut I) {
         let port = self.port + self.me as u16;
         for index in 0..self.lines.len() {
-            let address = self.lines[index].partner.address.ip();
+            let address = self.partners[index].address.ip();
             let socket = io.open_datagrams((address, port).into(), u64::MAX);
             self.lines[index].socket = Some(socket);
         }
@@ -355,7 +426,7 @@ impl Rank {
     }
 
     fn message<I: Io>(&mut self, io: &mut I, index: usize, header: MessageHeader) {
-        let source = self.lines[index].partner.rank;
+        let source = self.lines[index].rank;
         match header.class {
             class::EAGER | class::REQUEST => {
                 let message = Message {
@@ -367,15 +438,25 @@ impl Rank {
                 let Some(receive) = self.matcher.arrive(message) else {
                     return;
                 };
-                self.times[receive as usize].sender = Some((source, message.operation));
+                self.times[receive as usize].partner = Some((source, message.operation));
                 match message.waits {
-                    true => self.grant(io, &message, receive),
+                    true => self.grant(io, &message, receive, NONE),
                     false => self.ended(io, receive),
                 }
             }
-            class::GRANT => self.granted(io, index, header.tag as u32),
+            class::GRANT => {
+                let (send, awaited) = (header.tag as u32, (header.tag >> 32) as u32);
+                if let Some(times) = self
+                    .times
+                    .get_mut(send as usize)
+                    .filter(|_| awaited != NONE)
+                {
+                    times.partner = Some((source, awaited));
+                }
+                self.granted(io, index, send);
+            }
             class::DATA => {
-                let granted = &mut self.lines[index].granted;
+                let granted = &mut self.granted[index];
                 let send = header.tag as u32;
                 let at = granted.iter().position(|(of, _)| *of == send);
                 if let Some((_, receive)) = at.and_then(|at| granted.remove(at)) {
@@ -419,7 +500,7 @@ impl Actor for Rank {
             return io.listen(self.port, UNKNOWN);
         }
         for index in 0..self.lines.len() {
-            let port = self.port + self.lines[index].partner.rank as u16;
+            let port = self.port + self.partners[index].rank as u16;
             if let Err(why) = io.bind_message_datagrams(port, index as u64) {
                 io.note(why);
             }
@@ -486,7 +567,7 @@ impl Actor for Rank {
             self.open_datagrams(io);
         }
         for index in 0..self.lines.len() {
-            let partner = self.lines[index].partner;
+            let partner = self.partners[index];
             if partner.rank > self.me && self.way == Way::Connection {
                 io.connect(partner.address, index as u64);
             }

@@ -510,7 +510,7 @@ fn a_rank_keeps_to_its_dependencies() {
     assert_eq!(span_us(&reports, 0, 4), (5, 6));
     let (_, received) = span_us(&reports, 1, 0);
     assert_eq!(span_us(&reports, 1, 1), (received, received + 3));
-    assert_eq!(reports[1].times[0].sender, Some((0, 3)));
+    assert_eq!(reports[1].times[0].partner, Some((0, 3)));
 }
 
 #[test]
@@ -526,12 +526,24 @@ fn a_long_message_waits_for_its_receive() {
     assert!(run.is_complete());
     assert_eq!(span_us(&reports, 0, 0), (0, 0));
     assert_eq!(span_us(&reports, 1, 1), (20_000, 20_000));
+    assert_eq!(reports[0].times[0].partner, None);
     // Rendezvous: granted when the receive is posted, and there a round trip later.
     let (reports, run) = ranks(&late, 4_999, SECOND_NS / 2);
     assert!(run.is_complete());
     assert_eq!(span_us(&reports, 1, 1), (20_000, 20_000 + 2 * DELAY_US));
     let (begin, end) = span_us(&reports, 0, 0);
     assert!(begin == 0 && end > 20_000, "{end}");
+    let partners =
+        |reports: &[RankReport]| (reports[0].times[0].partner, reports[1].times[1].partner);
+    assert_eq!(
+        partners(&reports),
+        (Some((1, 1)), None),
+        "the send has waited"
+    );
+    // A receive that is there before the announcement waits itself.
+    let early = text("a: recv 5000b from 0");
+    let (reports, _) = ranks(&early, 4_999, SECOND_NS / 2);
+    assert_eq!(partners(&reports), (None, Some((0, 0))));
 }
 
 #[test]

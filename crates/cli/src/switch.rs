@@ -32,8 +32,8 @@ use crate::{
 pub enum Command {
     /// Run a switch until SIGINT or SIGTERM
     ///
-    /// Guests connect by vhost-user, and go on when the switch reads its file again
-    /// (`sluicegate switch reload`).
+    /// Guests connect by vhost-user, other switches of this host by shared memory. They go on when
+    /// the switch reads its file again (`sluicegate switch reload`).
     #[command(after_help = "Examples:
   sluicegate switch run /etc/sluicegate/switch.toml
   sluicegate switch run --take-over /etc/sluicegate/switch.toml")]
@@ -223,6 +223,10 @@ fn summary(config: &Config) -> String {
                 format!("vhost-user, connects to {}", path.display())
             }
             Kind::Tap(name) => format!("interface {name}, lossy at ingress"),
+            Kind::Shm(path, wanted) => match wanted.mode {
+                Mode::Server => format!("cable at {}", path.display()),
+                Mode::Client => format!("cable, connects to {}", path.display()),
+            },
         };
         let governed = match (port.is_governed, port.tenant == port.name) {
             (false, _) => String::new(),

@@ -38,6 +38,10 @@ use crate::{
     engine::Choice,
     govern::Governing,
     lanes::{Lanes, PRIORITIES, Priority},
+    shm::{
+        layout::{BUFFER_MAX, BUFFER_MIN, Layout, SLOTS_MAX, SLOTS_MIN},
+        session::Wanted,
+    },
     vhost::{PAIRS_MAX, session::Mode},
     worker::Pace,
 };
@@ -98,6 +102,8 @@ pub enum Kind {
     VhostUser(PathBuf, Mode, u16),
     /// An interface of the kernel.
     Tap(String),
+    /// A cable of shared memory: its socket, and what it is there.
+    Shm(PathBuf, Wanted),
 }
 
 impl Config {
@@ -151,7 +157,7 @@ impl Config {
                 item.complain(reason, "give each port a name of its own");
             }
             let place = match &port.kind {
-                Kind::VhostUser(path, ..) => path.clone(),
+                Kind::VhostUser(path, ..) | Kind::Shm(path, _) => path.clone(),
                 Kind::Tap(name) => PathBuf::from(name),
             };
             if !places.insert(place) {
@@ -320,9 +326,23 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
     }
     let listen = table.boolean("listen");
     let queues = table.integer("queues", 1..=PAIRS_MAX as i64);
-    let (socket, tap) = (table.text("vhost_user"), table.text("tap"));
-    let kind = match (socket, tap) {
-        (Some(socket), None) => {
+    let (socket, tap, shm) = (
+        table.text("vhost_user"),
+        table.text("tap"),
+        table.text("shm"),
+    );
+    if shm.is_none() {
+        for key in ["ring", "buffer"] {
+            if table.get(key).is_some() {
+                table.refuse(
+                    key,
+                    "only a port with shm = \"SOCKET\" has buffers of its own",
+                );
+            }
+        }
+    }
+    let kind = match (socket, tap, shm) {
+        (Some(socket), None, None) => {
             let mode = match listen {
                 Some(false) => Mode::Client,
                 _ => Mode::Server,
@@ -330,7 +350,7 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
             let pairs = queues.unwrap_or(1) as u16;
             Some(Kind::VhostUser(PathBuf::from(socket), mode, pairs))
         }
-        (None, Some(tap)) => {
+        (None, Some(tap), None) => {
             if listen.is_some() {
                 table.refuse("listen", "an interface has no socket");
             }
@@ -339,10 +359,16 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
             }
             read_interface(&table, tap)
         }
+        (None, None, Some(socket)) => {
+            if queues.is_some() {
+                table.refuse("queues", "a cable has one queue in each direction");
+            }
+            Some(read_cable(&table, socket, listen != Some(false)))
+        }
         _ => {
             table.item().complain(
                 "a port is one thing",
-                "write either vhost_user = \"SOCKET\" or tap = \"INTERFACE\"",
+                "write one of vhost_user = \"SOCKET\", tap = \"INTERFACE\" and shm = \"SOCKET\"",
             );
             None
         }
@@ -369,6 +395,37 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
         filter,
         priority: priority.unwrap_or_default(),
     })
+}
+
+/// The side that listens decides the sizes.
+fn read_cable(table: &Table<'_>, socket: &str, listens: bool) -> Kind {
+    let mut layout = Layout::default();
+    if listens {
+        let slots = table.integer("ring", i64::from(SLOTS_MIN)..=i64::from(SLOTS_MAX));
+        let bytes = table.integer("buffer", i64::from(BUFFER_MIN)..=i64::from(BUFFER_MAX));
+        let slots = slots.map_or(u32::from(layout.slots), |slots| slots as u32);
+        let bytes = bytes.map_or(layout.buffer, |bytes| bytes as u32);
+        match Layout::new(slots, bytes) {
+            Ok(wanted) => layout = wanted,
+            Err(reason) => {
+                let keys = ["ring", "buffer"].into_iter();
+                let item = keys.rev().find_map(|key| table.get(key));
+                let item = item.unwrap_or_else(|| table.item().clone());
+                item.complain(
+                    reason,
+                    "both are powers of two, and together 128 KB to 64 MB",
+                );
+            }
+        }
+    } else {
+        for key in ["ring", "buffer"] {
+            if table.get(key).is_some() {
+                table.refuse(key, "the side that listens decides it: write it there");
+            }
+        }
+    }
+    let mode = if listens { Mode::Server } else { Mode::Client };
+    Kind::Shm(PathBuf::from(socket), Wanted { mode, layout })
 }
 
 fn read_interface(table: &Table<'_>, name: &str) -> Option<Kind> {
@@ -536,6 +593,76 @@ mod tests {
                 native: Some(1)
             }
         );
+    }
+
+    #[test]
+    fn a_cable_has_sizes_where_it_listens() {
+        let text = r#"
+            [[port]]
+            name = "left"
+            shm = "/tmp/left.sock"
+            ring = 256
+            buffer = 4096
+            [[port]]
+            name = "right"
+            shm = "/tmp/right.sock"
+            listen = false
+        "#;
+        let config = Config::parse("switch.toml", text).expect("a good file");
+        let cable = |slots, buffer, mode| Wanted {
+            mode,
+            layout: Layout { slots, buffer },
+        };
+        let kinds = config.ports.iter().map(|port| port.kind.clone());
+        let expected = [
+            Kind::Shm("/tmp/left.sock".into(), cable(256, 4096, Mode::Server)),
+            Kind::Shm("/tmp/right.sock".into(), cable(1024, 2048, Mode::Client)),
+        ];
+        assert!(kinds.eq(expected));
+    }
+
+    #[test]
+    fn an_error_of_a_cable_has_its_line_and_advice() {
+        let text = r#"[[port]]
+name = "a"
+shm = "/tmp/a.sock"
+ring = 100
+[[port]]
+name = "b"
+shm = "/tmp/b.sock"
+listen = false
+buffer = 4096
+queues = 2
+[[port]]
+name = "c"
+shm = "/tmp/a.sock"
+ring = 64
+buffer = 512
+[[port]]
+name = "d"
+vhost_user = "/tmp/d.sock"
+ring = 64
+[[port]]
+name = "e"
+shm = "/tmp/e.sock"
+tap = "sg0"
+"#;
+        let problems = Config::parse("switch.toml", text).expect_err("a bad file");
+        let text = problems.to_string();
+        for expected in [
+            "switch.toml:4:8: port[0].ring: a ring cannot have 100 buffers",
+            "both are powers of two",
+            "switch.toml:9:1: port[1].buffer",
+            "the side that listens decides it",
+            "a cable has one queue in each direction",
+            "switch.toml:15:10: port[2].buffer: the buffers of a ring cannot have 32768 bytes",
+            "'c' is where another port is",
+            "switch.toml:19:1: port[3].ring",
+            "only a port with shm = \"SOCKET\"",
+            "switch.toml:20:1: port[4]: a port is one thing",
+        ] {
+            assert!(text.contains(expected), "{expected} in:\n{text}");
+        }
     }
 
     #[test]

@@ -250,6 +250,7 @@ fn kind(port: &Port) -> (&'static str, bool) {
     match port {
         Port::Vhost(_) => ("vhost-user", true),
         Port::Tap(_) => ("tap", false),
+        Port::Shm(_) => ("shm", true),
     }
 }
 

@@ -31,11 +31,13 @@ pub enum Drop {
     Policed,
     /// Enforcement: beyond the rate of a bucket.
     Rate,
+    /// The peer of a cable went before it had read it.
+    Unread,
 }
 
 impl Drop {
     /// Names, in their order.
-    pub const NAMES: [&str; 13] = [
+    pub const NAMES: [&str; 14] = [
         "full",
         "flooded",
         "left",
@@ -49,6 +51,7 @@ impl Drop {
         "malformed",
         "policed",
         "rate",
+        "unread",
     ];
 }
 
@@ -64,8 +67,8 @@ pub struct Counters {
     /// Their bytes.
     pub delivered_bytes: u64,
     /// Frames dropped here, in the order of [`Drop::NAMES`]: `full`, `flooded`, `stalled`,
-    /// `no_receiver`, `too_long` and `refused` on their way to the port, the others on their way
-    /// from it (`vlan` and `policed` on either).
+    /// `no_receiver`, `too_long`, `refused` and `unread` on their way to the port, the others on
+    /// their way from it (`vlan` and `policed` on either).
     pub drops: [u64; Drop::NAMES.len()],
 }
 
@@ -84,6 +87,10 @@ impl Counters {
 
     pub(crate) fn drop(&mut self, reason: Drop) {
         self.drops[reason as usize] += 1;
+    }
+
+    pub(crate) fn drop_many(&mut self, reason: Drop, frames: u64) {
+        self.drops[reason as usize] += frames;
     }
 
     /// Frames dropped here for any reason.

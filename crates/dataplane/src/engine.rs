@@ -9,6 +9,7 @@
 //!
 //! It reads no clock and never sleeps: [`Engine::poll`] does what can be done now.
 
+mod cables;
 #[cfg(test)]
 mod killed;
 mod restore;
@@ -209,6 +210,7 @@ impl Engine {
         if let Some(Port::Vhost(device)) = self.bay_mut(number).map(|bay| &mut bay.port) {
             device.reset();
         }
+        self.unplug(number);
         self.discard(number, Drop::NoReceiver);
         self.learning.set_port(number, None);
         if let Some(govern) = &mut self.govern {
@@ -254,6 +256,9 @@ impl Engine {
     /// What is wrong with the change; the session ends.
     pub fn apply(&mut self, number: u16, change: Change) -> Result<u16, String> {
         let index = usize::from(number);
+        if matches!(self.bay_mut(number), Some(bay) if matches!(bay.port, Port::Shm(_))) {
+            return self.apply_to_cable(number, change);
+        }
         if matches!(
             change,
             Change::Memory(_) | Change::Stop(_) | Change::Gone(_)
@@ -338,9 +343,7 @@ impl Engine {
         self.set_ready(number, true);
         if let Some(bay) = self.bay_mut(number) {
             bay.blocked_ns = None;
-            if let Port::Vhost(device) = &mut bay.port {
-                device.unblock();
-            }
+            bay.port.unblock();
         }
     }
 
@@ -372,6 +375,7 @@ impl Engine {
             }
             bay.awaited_ns = None;
         }
+        self.unplug(number);
         self.memories[usize::from(number)] = Arc::default();
         self.learning.forget(number);
         self.discard(number, Drop::NoReceiver);
@@ -410,17 +414,7 @@ impl Engine {
     /// The thread polls again.
     pub fn disarm(&mut self) {
         for bay in self.bays.iter_mut().flatten() {
-            if let Port::Vhost(device) = &mut bay.port {
-                device.disarm();
-            }
-        }
-    }
-
-    /// A port's descriptor was readable.
-    pub fn kicked(&mut self, number: u16, ring: usize) {
-        let bay = self.bay_mut(number);
-        if let Some(Port::Vhost(device)) = bay.map(|bay| &mut bay.port) {
-            device.kicked(ring);
+            bay.port.disarm();
         }
     }
 
@@ -462,10 +456,9 @@ impl Engine {
             return None;
         };
         let frame = self.frames.get_mut(id);
-        let taken = match &mut bay.port {
-            Port::Vhost(device) if only_again => device.take_again(frame),
-            Port::Tap(_) if only_again => Ok(Intake::Empty),
-            port => port.take(frame),
+        let taken = match only_again {
+            true => bay.port.take_again(frame),
+            false => bay.port.take(frame),
         };
         match taken {
             Ok(Intake::Frame) => {

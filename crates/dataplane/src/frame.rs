@@ -14,6 +14,12 @@ use crate::{
 /// TCP, or what a source filter looks at.
 pub const START: usize = 138;
 
+/// The longest frame in bytes: a segment of 64 KB with its headers and a tag.
+pub const FRAME_MAX: u32 = 65_535 + 18;
+
+/// The shortest frame in bytes.
+pub const FRAME_MIN: u32 = 14;
+
 /// The number of a frame in its [`Store`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameId(u32);

@@ -33,11 +33,12 @@ use crate::{
     count::Counters,
     lanes::Lane,
     offload::Work,
+    shm::cable::CableState,
     vhost::{link::Connection, relay::Message},
 };
 
 /// The form of what goes over; another one is refused, and the old process goes on.
-const FORM: u32 = 2;
+const FORM: u32 = 3;
 
 /// The longest wait for the other side.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -79,7 +80,7 @@ pub struct Copy {
 }
 
 /// A port.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Bay {
     /// Its name.
     pub name: String,
@@ -95,6 +96,8 @@ pub struct Bay {
     pub connection: Option<Connection>,
     /// Its interface.
     pub tap: Option<File>,
+    /// Where its cable is.
+    pub cable: Option<CableState>,
 }
 
 /// Everything that goes over.
@@ -131,6 +134,7 @@ struct BayHead {
     listener: Option<usize>,
     tap: Option<usize>,
     connection: Option<ConnectionHead>,
+    cable: Option<CableState>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -182,6 +186,7 @@ impl Estate {
                 let said = said.collect();
                 ConnectionHead { stream, said }
             }),
+            cable: bay.cable.clone(),
         });
         let bays = bays.collect();
         let head = Head {
@@ -277,6 +282,7 @@ impl Estate {
                 listener: bay.listener.map(&mut take).transpose()?.map(Into::into),
                 tap: bay.tap.map(&mut take).transpose()?.map(Into::into),
                 connection: connection.transpose()?,
+                cable: bay.cable,
             })
         });
         let bays = bays.collect::<anyhow::Result<_>>()?;

@@ -432,6 +432,19 @@ impl Word {
         // SAFETY: as in `load`.
         unsafe { &*self.address }.store(value.to_le(), Ordering::Release);
     }
+
+    /// Replaces `from`, if that is its value, ordered as [`Word::load`] and [`Word::store`] are;
+    /// else writes nothing.
+    #[inline]
+    pub fn replace(&self, from: u16, to: u16) -> bool {
+        #[cfg(test)]
+        crash::step();
+        let (done, seen) = (Ordering::AcqRel, Ordering::Acquire);
+        // SAFETY: as in `load`.
+        let word = unsafe { &*self.address };
+        word.compare_exchange(from.to_le(), to.to_le(), done, seen)
+            .is_ok()
+    }
 }
 
 /// Words of 64 bits in a file that outlives this process: what was stored before it was killed is

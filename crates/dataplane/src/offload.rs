@@ -43,7 +43,7 @@ pub struct Work {
 }
 
 /// What a port takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Takes {
     /// Frames without their checksum.
     pub checksum: bool,
@@ -56,6 +56,31 @@ pub struct Takes {
 }
 
 impl Takes {
+    /// Everything.
+    pub const ALL: Self = Self {
+        checksum: true,
+        tcp4: true,
+        tcp6: true,
+        ecn: true,
+    };
+
+    /// As bits: checksums, TCP over IPv4, TCP over IPv6, CWR.
+    pub fn to_bits(self) -> u32 {
+        let bits = [self.checksum, self.tcp4, self.tcp6, self.ecn];
+        (0..).zip(bits).map(|(at, bit)| u32::from(bit) << at).sum()
+    }
+
+    /// Of bits; those without a meaning are ignored.
+    pub fn from_bits(bits: u32) -> Self {
+        let bit = |at: u32| bits >> at & 1 != 0;
+        Self {
+            checksum: bit(0),
+            tcp4: bit(1),
+            tcp6: bit(2),
+            ecn: bit(3),
+        }
+    }
+
     /// Whether a frame with this work can be delivered as it is.
     #[inline]
     pub fn takes(self, work: Work) -> bool {

@@ -5,6 +5,7 @@ use crate::{
     memory::{Memory, Piece},
     offload::{Takes, Work},
     ring::Broken,
+    shm::cable::Cable,
     tap::Tap,
     vhost::device::Device,
 };
@@ -107,6 +108,8 @@ pub enum Port {
     Vhost(Box<Device>),
     /// An interface of the kernel.
     Tap(Box<Tap>),
+    /// A cable of shared memory to another process.
+    Shm(Box<Cable>),
 }
 
 impl Port {
@@ -115,6 +118,7 @@ impl Port {
         match self {
             Self::Vhost(device) => device.takes(),
             Self::Tap(_) => Tap::TAKES,
+            Self::Shm(cable) => cable.takes(),
         }
     }
 
@@ -123,6 +127,7 @@ impl Port {
         match self {
             Self::Vhost(device) => device.is_up(),
             Self::Tap(_) => true,
+            Self::Shm(cable) => cable.plug().is_some(),
         }
     }
 
@@ -135,6 +140,10 @@ impl Port {
         match self {
             Self::Vhost(device) => device.take(frame),
             Self::Tap(tap) => Ok(tap.take(frame)),
+            Self::Shm(cable) => match cable.plug_mut() {
+                Some(plug) => plug.take(frame),
+                None => Ok(Intake::Empty),
+            },
         }
     }
 
@@ -144,6 +153,11 @@ impl Port {
         match self {
             Self::Vhost(device) => device.release(pair, token),
             Self::Tap(tap) => tap.release(),
+            Self::Shm(cable) => {
+                if let Some(plug) = cable.plug_mut() {
+                    plug.release(token);
+                }
+            }
         }
     }
 
@@ -163,6 +177,10 @@ impl Port {
         match self {
             Self::Vhost(device) => device.deliver(frame),
             Self::Tap(tap) => Ok(tap.deliver(frame)),
+            Self::Shm(cable) => match cable.plug_mut() {
+                Some(plug) => plug.deliver(frame),
+                None => Ok(Delivery::Down),
+            },
         }
     }
 
@@ -174,6 +192,9 @@ impl Port {
         match self {
             Self::Vhost(device) => device.has_new_room(),
             Self::Tap(tap) => Ok(tap.has_room()),
+            Self::Shm(cable) => cable
+                .plug_mut()
+                .map_or(Ok(true), |plug| plug.has_new_room()),
         }
     }
 
@@ -185,6 +206,58 @@ impl Port {
         match self {
             Self::Vhost(device) => device.arm(),
             Self::Tap(_) => Ok(false),
+            Self::Shm(cable) => cable.plug_mut().map_or(Ok(false), |plug| plug.arm()),
+        }
+    }
+
+    /// The worker polls again.
+    pub fn disarm(&mut self) {
+        match self {
+            Self::Vhost(device) => device.disarm(),
+            Self::Tap(_) => {}
+            Self::Shm(cable) => {
+                if let Some(plug) = cable.plug_mut() {
+                    plug.disarm();
+                }
+            }
+        }
+    }
+
+    /// No frame waits for room any more.
+    pub fn unblock(&mut self) {
+        match self {
+            Self::Vhost(device) => device.unblock(),
+            Self::Tap(_) => {}
+            Self::Shm(cable) => {
+                if let Some(plug) = cable.plug_mut() {
+                    plug.unblock();
+                }
+            }
+        }
+    }
+
+    /// Shows whoever is behind it what it has received (`sent = false`), or which buffers it may
+    /// use again (`sent = true`).
+    pub fn publish(&mut self, sent: bool) {
+        match self {
+            Self::Vhost(device) => device.publish(sent),
+            Self::Tap(_) => {}
+            Self::Shm(cable) => {
+                if let Some(plug) = cable.plug_mut() {
+                    plug.publish(sent);
+                }
+            }
+        }
+    }
+
+    /// Fills `frame` with the next one that a predecessor had taken.
+    ///
+    /// # Errors
+    /// A ring that breaks the rules.
+    pub fn take_again(&mut self, frame: &mut Frame) -> Result<Intake, Broken> {
+        match self {
+            Self::Vhost(device) => device.take_again(frame),
+            Self::Tap(_) | Self::Shm(_) => Ok(Intake::Empty),
         }
     }
 }

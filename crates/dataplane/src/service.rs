@@ -31,6 +31,7 @@ use crate::{
     handover::{self, Estate},
     ledger::Ledger,
     port::Port,
+    shm::{self, cable::Cable, layout::Layout, session::Before},
     tap::Tap,
     vhost::{
         Offer,
@@ -349,28 +350,34 @@ impl State {
         config: &PortConfig,
         old: Option<handover::Bay>,
     ) -> anyhow::Result<Option<Arc<Link>>> {
-        let (counters, closed, tap, listener, begin) = match old {
-            Some(old) if old.kind == in_words(&config.kind) => (
-                old.counters,
-                old.closed,
-                old.tap,
-                old.listener,
-                old.connection,
-            ),
+        let mut old = old.unwrap_or_default();
+        if old.kind != in_words(&config.kind) {
             // It may listen where the other one did.
-            Some(old) => (old.counters, None, None, old.listener, None),
-            None => Default::default(),
-        };
+            old = handover::Bay {
+                counters: old.counters,
+                listener: old.listener,
+                ..handover::Bay::default()
+            };
+        }
+        if old.cable.is_none() && matches!(config.kind, Kind::Shm(..)) {
+            // A peer that was refused, or has just gone.
+            old.connection = None;
+        }
+        let (counters, closed) = (old.counters, old.closed.take());
         let number = self.choose_number(&config.name)?;
         let port = match &config.kind {
             Kind::VhostUser(..) => {
                 let record = self.ledger.record(number);
                 Port::Vhost(Box::new(Device::new(Some(record))))
             }
-            Kind::Tap(name) => Port::Tap(Box::new(match tap {
+            Kind::Tap(name) => Port::Tap(Box::new(match old.tap.take() {
                 Some(file) => Tap::over(file, name),
                 None => Tap::open(name)?,
             })),
+            Kind::Shm(..) => {
+                let record = self.ledger.record(number);
+                Port::Shm(Box::new(Cable::new(Some(record))))
+            }
         };
         let about = config.clone();
         handle
@@ -389,28 +396,16 @@ impl State {
             .map_err(failed)?;
         self.numbers.insert(config.name.clone(), number);
         self.config.ports.push(config.clone());
-        let Kind::VhostUser(path, mode, pairs) = &config.kind else {
-            return Ok(None);
-        };
-        let offer = Offer {
-            pairs: *pairs,
-            mac: match config.filter.macs[..] {
-                [only] => Some(only),
-                _ => None,
-            },
-        };
-        let begins = begin.is_some();
-        let listens = |listener: &UnixListener| *mode == Mode::Server && is_at(listener, path);
-        let started = match listener.filter(listens) {
-            None if !begins => Session::start(path, *mode, offer, number, handle.clone()),
-            listener => Session::go_on(path, listener, begin, offer, number, handle.clone()),
-        };
-        let session = match started.with_context(|| format!("port {}", config.name)) {
+        let begins = old.connection.is_some();
+        let session = match begin(config, old, number, handle) {
             Ok(session) => session,
             Err(error) => {
                 self.remove(handle, &config.name)?;
-                return Err(error);
+                return Err(error.context(format!("port {}", config.name)));
             }
+        };
+        let Some(session) = session else {
+            return Ok(None);
         };
         let link = begins.then(|| Arc::clone(session.link()));
         let keep = move |worker: &mut Worker| worker.sessions.insert(number, session).is_some();
@@ -511,6 +506,43 @@ impl State {
     }
 }
 
+/// Starts the session of a port that has one, with what another process had.
+fn begin(
+    config: &PortConfig,
+    old: handover::Bay,
+    number: u16,
+    handle: &Handle,
+) -> anyhow::Result<Option<Session>> {
+    let listens =
+        |listener: &UnixListener, mode, path| mode == Mode::Server && is_at(listener, path);
+    let owner = handle.clone();
+    let session = match &config.kind {
+        Kind::Tap(_) => return Ok(None),
+        Kind::VhostUser(path, mode, pairs) => {
+            let offer = Offer {
+                pairs: *pairs,
+                mac: match config.filter.macs[..] {
+                    [only] => Some(only),
+                    _ => None,
+                },
+            };
+            let listener = old.listener.filter(|it| listens(it, *mode, path));
+            match (listener, old.connection) {
+                (None, None) => Session::start(path, *mode, offer, number, owner),
+                (listener, begin) => Session::go_on(path, listener, begin, offer, number, owner),
+            }
+        }
+        Kind::Shm(path, wanted) => {
+            let before = Before {
+                listener: old.listener.filter(|it| listens(it, wanted.mode, path)),
+                connection: old.connection.zip(old.cable),
+            };
+            shm::session::start(path, *wanted, before, number, owner)
+        }
+    };
+    session.map(Some)
+}
+
 /// Whether the state in use is the one at a path.
 fn is_state(file: &File, path: &Path) -> anyhow::Result<()> {
     let id = |about: Metadata| (about.dev(), about.ino());
@@ -538,6 +570,17 @@ fn in_words(kind: &Kind) -> String {
             format!("{pairs} queue pairs, {verb} at {}", path.display())
         }
         Kind::Tap(name) => format!("interface {name}"),
+        Kind::Shm(path, wanted) => {
+            let verb = match wanted.mode {
+                Mode::Server => "listens",
+                Mode::Client => "connects",
+            };
+            let Layout { slots, buffer } = wanted.layout;
+            format!(
+                "cable of {slots} times {buffer} bytes, {verb} at {}",
+                path.display()
+            )
+        }
     }
 }
 

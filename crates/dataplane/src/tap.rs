@@ -46,12 +46,7 @@ pub struct Tap {
 
 impl Tap {
     /// What the kernel takes.
-    pub const TAKES: Takes = Takes {
-        checksum: true,
-        tcp4: true,
-        tcp6: true,
-        ecn: true,
-    };
+    pub const TAKES: Takes = Takes::ALL;
 
     /// Frames of this interface that the switch holds at most.
     pub const HELD_MAX: usize = 256;

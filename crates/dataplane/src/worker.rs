@@ -30,6 +30,7 @@ use crate::{
     handover,
     ledger::Ledger,
     port::Port,
+    shm::cable::Plug,
     vhost::{Change, Owner, link::Connection, session::Session},
 };
 
@@ -350,7 +351,11 @@ impl Worker {
             let listener = self.sessions.get(&number).and_then(Session::listener);
             let tap = match &bay.port {
                 Port::Tap(tap) => Some(tap.descriptor().try_clone_to_owned()?.into()),
-                Port::Vhost(_) => None,
+                Port::Vhost(_) | Port::Shm(_) => None,
+            };
+            let cable = match &bay.port {
+                Port::Shm(cable) => cable.plug().map(Plug::state),
+                Port::Vhost(_) | Port::Tap(_) => None,
             };
             Ok(handover::Bay {
                 name: bay.name.clone(),
@@ -360,6 +365,7 @@ impl Worker {
                 listener: listener.map(UnixListener::try_clone).transpose()?,
                 connection: connection(number),
                 tap,
+                cable,
             })
         });
         bays.collect()
@@ -389,6 +395,11 @@ impl Worker {
                     }
                 }
                 Port::Tap(tap) => add(&tap.descriptor(), data),
+                Port::Shm(cable) => {
+                    if let Some(plug) = cable.plug() {
+                        add(plug.stream(), data);
+                    }
+                }
             }
         }
         self.epoll = fresh;

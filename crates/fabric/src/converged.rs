@@ -58,7 +58,11 @@ impl Origin {
 /// The resequencers of one host.
 #[derive(Clone, Debug, Default)]
 struct Resequencers {
-    origins: FxHashMap<Origin, Resequencer<Handle>>,
+    /// In the order in which their first frames came, and their numbers there.
+    all: Vec<(Origin, Resequencer<Handle>)>,
+    numbers: FxHashMap<Origin, usize>,
+    /// The number of that of the last frame: the next one is often of the same source.
+    last: usize,
     /// Bytes of all kept frames.
     kept_bytes: u64,
     /// When the pending [`Timer::Resequence`] expires; `None` = none is pending. Earlier ones that
@@ -67,11 +71,26 @@ struct Resequencers {
 }
 
 impl Resequencers {
+    /// The number of the resequencer of a frame.
+    #[inline]
+    fn number(&mut self, from: Origin) -> usize {
+        match self.all.get(self.last) {
+            Some((last, _)) if *last == from => self.last,
+            _ => self.find(from),
+        }
+    }
+
+    fn find(&mut self, from: Origin) -> usize {
+        self.last = *self.numbers.entry(from).or_insert_with(|| {
+            self.all.push((from, Resequencer::default()));
+            self.all.len() - 1
+        });
+        self.last
+    }
+
     /// Frames that were kept are received now.
-    fn take<F: CeeFrame>(&mut self, pool: &Pool<F>, from: Origin, received: &mut VecDeque<Handle>) {
-        let Some(resequencer) = self.origins.get_mut(&from) else {
-            return;
-        };
+    fn take<F: CeeFrame>(&mut self, pool: &Pool<F>, at: usize, received: &mut VecDeque<Handle>) {
+        let (_, resequencer) = &mut self.all[at];
         while let Some(frame) = resequencer.take_next() {
             self.kept_bytes -= u64::from(pool[frame].bytes());
             received.push_back(frame);
@@ -82,16 +101,15 @@ impl Resequencers {
     fn make_room<F: CeeFrame>(
         &mut self,
         pool: &Pool<F>,
-        from: Origin,
+        at: usize,
         limit_bytes: u64,
         received: &mut VecDeque<Handle>,
     ) {
         while self.kept_bytes > limit_bytes {
-            let resequencer = self.origins.get_mut(&from);
-            if resequencer.and_then(Resequencer::skip).is_none() {
+            if self.all[at].1.skip().is_none() {
                 return;
             }
-            self.take(pool, from, received);
+            self.take(pool, at, received);
         }
     }
 
@@ -197,8 +215,8 @@ impl<F: CeeFrame> Converged<F> {
             .resequencers
             .iter()
             .flatten()
-            .flat_map(|host| host.origins.values());
-        all.map(|resequencer| resequencer.kept() as u64).sum()
+            .flat_map(|host| host.all.iter());
+        all.map(|(_, resequencer)| resequencer.kept() as u64).sum()
     }
 
     /// The queue of a sender in its adapter. Its first frame chooses it.
@@ -282,7 +300,8 @@ impl<F: CeeFrame> Converged<F> {
             path: pool[frame].queue_path(),
         };
         let at = &mut resequencers[host.index()];
-        let resequencer = at.origins.entry(from).or_default();
+        let number = at.number(from);
+        let (_, resequencer) = &mut at.all[number];
         let patience_ps = from.patience_ps(self.lossless);
         match resequencer.arrive(cee.number(frame), frame, now_ps, patience_ps) {
             Verdict::Kept(until_ps) => {
@@ -297,12 +316,14 @@ impl<F: CeeFrame> Converged<F> {
                 // The source whose frame has no room has its frames received now, without those
                 // that are missing. The missing ones are received when they come.
                 self.overflows += 1;
-                at.make_room(pool, from, limit_bytes, &mut self.received);
+                at.make_room(pool, number, limit_bytes, &mut self.received);
                 self.received.pop_front()
             }
             Verdict::Late => Some(frame),
             Verdict::Next => {
-                at.take(pool, from, &mut self.received);
+                if !resequencer.is_empty() {
+                    at.take(pool, number, &mut self.received);
+                }
                 Some(frame)
             }
         }
@@ -332,17 +353,17 @@ impl<F: CeeFrame> Converged<F> {
             return;
         }
         at.timer_ps = None;
-        let waits = |(from, resequencer): (&Origin, &Resequencer<Handle>)| {
-            (resequencer.kept() > 0).then_some(*from)
-        };
-        let mut waiting: Vec<Origin> = at.origins.iter().filter_map(waits).collect();
+        let all = at.all.iter().enumerate();
+        let waits = all.filter(|(_, (_, resequencer))| !resequencer.is_empty());
+        let mut waiting: Vec<(Origin, usize)> =
+            waits.map(|(number, &(from, _))| (from, number)).collect();
         waiting.sort_unstable();
         let mut next_ps = None;
-        for from in waiting {
-            let resequencer = at.origins.entry(from).or_default();
-            let until_ps = resequencer.give_up(now_ps, from.patience_ps(self.lossless));
-            at.take(&self.ports.pool, from, &mut self.received);
-            let until_ps = until_ps.filter(|_| at.origins[&from].kept() > 0);
+        for (from, number) in waiting {
+            let patience_ps = from.patience_ps(self.lossless);
+            let until_ps = at.all[number].1.give_up(now_ps, patience_ps);
+            at.take(&self.ports.pool, number, &mut self.received);
+            let until_ps = until_ps.filter(|_| !at.all[number].1.is_empty());
             next_ps = next_ps.into_iter().chain(until_ps).min();
         }
         if let Some(at_ps) = next_ps {

@@ -318,7 +318,17 @@ impl<F: Frame> Ports<F> {
     }
 
     /// Bytes in the queue, the frame on its way out included.
+    #[inline]
     pub fn backlog_bytes(&mut self, port: PortId, now_ps: u64) -> u64 {
+        match self.hot[port.index()].free_ps <= now_ps {
+            true => 0,
+            false => self.waiting_bytes(port, now_ps),
+        }
+    }
+
+    /// [`Ports::backlog_bytes`] of a busy port.
+    #[inline(never)]
+    fn waiting_bytes(&mut self, port: PortId, now_ps: u64) -> u64 {
         let delay_ps = self.classes[usize::from(self.hot[port.index()].class)]
             .config
             .delay_ps;

@@ -245,21 +245,24 @@ impl RankBuilder {
     }
 
     /// The rank. Dependents of an operation are in the order in which they were required.
-    pub fn finish(self) -> Rank {
+    pub fn finish(mut self) -> Rank {
+        // Up to where the dependents of each go; then, from behind, where the last of them is.
         let mut first = vec![0; self.operations.len() + 1];
         for (before, _) in &self.edges {
-            first[*before as usize + 1] += 1;
+            first[*before as usize] += 1;
         }
-        for at in 1..first.len() {
-            first[at] += first[at - 1];
+        let mut sum = 0;
+        for count in &mut first {
+            sum += *count;
+            *count = sum;
         }
-        let mut next = first.clone();
         let mut dependents = vec![0; self.edges.len()];
-        for (before, code) in &self.edges {
-            let at = &mut next[*before as usize];
+        for (before, code) in self.edges.iter().rev() {
+            let at = &mut first[*before as usize];
+            *at -= 1;
             dependents[*at as usize] = *code;
-            *at += 1;
         }
+        self.operations.shrink_to_fit();
         Rank {
             operations: self.operations,
             first,

@@ -82,6 +82,26 @@ impl Training {
         2.0 * self.parameters * self.tokens as f64 / shards / self.flops * 1e9 * self.scale
     }
 
+    /// How many operations [`Training::program`] makes at most, found without making them.
+    pub fn operations_max(&self) -> u64 {
+        let [data, tensor, stages] = [self.data, self.tensor, self.pipeline].map(u64::from);
+        let reduce = |algorithm, members| {
+            2 * Rounds::transfers_max(Collective::AllReduce, algorithm, members)
+        };
+        // A rank computes and receives and sends an activation.
+        let pass = match self.tensor == 1 || self.tensor_rate_bps.is_some() {
+            true => 3 * tensor,
+            false => {
+                let layers = u64::from(self.layers / self.pipeline.max(1));
+                let each = tensor + reduce(self.activations, self.tensor);
+                (2 * layers).saturating_mul(each) + 2 * tensor
+            }
+        };
+        let passes = 2 * data * stages * u64::from(self.micro_batches);
+        let gradients = (stages * tensor).saturating_mul(reduce(self.gradients, self.data));
+        passes.saturating_mul(pass).saturating_add(gradients)
+    }
+
     /// The step as a program.
     ///
     /// # Errors
@@ -243,6 +263,36 @@ mod tests {
             activations: Algorithm::Ring,
             scale: 1.0,
         }
+    }
+
+    #[test]
+    fn a_step_has_no_more_operations_than_is_said_before() {
+        for (data, tensor, pipeline, rate) in [
+            (2, 2, 2, None),
+            (1, 1, 1, None),
+            (3, 1, 4, None),
+            (2, 4, 2, Some(1e9)),
+            (4, 4, 1, None),
+        ] {
+            let training = Training {
+                data,
+                tensor,
+                pipeline,
+                tensor_rate_bps: rate,
+                ..small()
+            };
+            let made = training.program().expect("a program").operations();
+            let most = training.operations_max();
+            assert!((made..=3 * made).contains(&most), "{made}, at most {most}");
+        }
+        let many = Training {
+            micro_batches: 100_000,
+            layers: 10_000,
+            data: 65_536,
+            tensor: 65_536,
+            ..small()
+        };
+        assert!(many.operations_max() > 1 << 40);
     }
 
     #[test]

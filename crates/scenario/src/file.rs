@@ -135,6 +135,14 @@ pub(crate) fn resolve_tree(
     sink.finish(experiment)
 }
 
+/// Names of the variants of a tree that is prepared, in the order of the file.
+pub(crate) fn variant_names(tree: &Node) -> Vec<String> {
+    let mut base = tree.clone();
+    let overrides = base.remove("variant");
+    let trees = variant_trees(&base, overrides.as_ref(), &Sink::default());
+    trees.into_iter().map(|(name, _)| name).collect()
+}
+
 fn read_tree(
     tree: &Node,
     path: &Path,

@@ -273,10 +273,10 @@ impl Subject {
 fn subject(tree: &Node, path: &Path, options: &sweep::Options) -> Result<Subject, Problems> {
     let axes = tree.get("sweep").and_then(|sweep| sweep.get("axis"));
     if axes.is_some() {
-        let mut plan = sweep::plan(tree.clone(), path, options)?;
-        let only = options.only.iter().filter(|set| plan.has_axis(&set.name));
-        let only: Vec<sweep::Set> = only.cloned().collect();
-        plan.keep(&only)?;
+        let names = sweep::axis_names(tree, options)?;
+        let mut options = options.clone();
+        options.only.retain(|set| names.contains(&set.name));
+        let plan = sweep::plan(tree.clone(), path, &options)?;
         return Ok(Subject::Sweep(Box::new(plan)));
     }
     let mut experiment = file::resolve_tree(tree, path, &options.file)?;

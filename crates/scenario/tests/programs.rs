@@ -141,6 +141,19 @@ fn what_a_program_cannot_be_is_refused() {
             "does not belong to a skeleton",
         ),
         (
+            "collective = 'all-reduce'\nsize = '1MB'\nranks = 60000\n",
+            "the program has 60000 ranks, and 6 tenants",
+        ),
+        (
+            "collective = 'all-reduce'\nsize = '1MB'\niterations = 1000000\nranks = 6\n",
+            "operations, above 100000000",
+        ),
+        (
+            "training = { parameters = 70e9, layers = 8000, hidden = 8192, tokens = 4096, tensor = 3, \
+             pipeline = 2, micro_batches = 50000, flops = 400e12 }\n",
+            "operations, above 100000000",
+        ),
+        (
             "collective = 'barrier'\ndeadline = '1s'\n",
             "belongs to traffic with completion times",
         ),

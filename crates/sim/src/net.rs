@@ -9,6 +9,7 @@ mod ahead;
 mod clock;
 mod counts;
 mod datagrams;
+mod end;
 mod exchange;
 mod fabric;
 mod forwarder;
@@ -46,6 +47,7 @@ use self::life::Life;
 pub use self::{
     clock::Clock,
     datagrams::Datagrams,
+    end::ConnectionEnd,
     fabric::{PacketFabric, Plain},
     forwarder::{Forwarder, LinkPauses, Speed},
     host::Host,
@@ -77,60 +79,6 @@ pub type EndId = u32;
 /// Events between audits in debug builds.
 const AUDIT_EVENTS: u64 = 4096;
 
-/// One end of a connection, or a socket for datagrams.
-pub struct ConnectionEnd {
-    /// The stack's state; `None` until a SYN arrives, and after the connection has ended.
-    pub tcp: Option<Box<Endpoint>>,
-    /// The state of a socket for datagrams, which has no stack.
-    pub datagrams: Option<Box<Datagrams>>,
-    /// The addresses of its packets.
-    pub(crate) addressing: Addressing,
-    pub(crate) host: HostId,
-    /// The entrance and the exit of its packets at its host's switch.
-    sides: (Side, Side),
-    /// The port to which the host's switch passes every packet at once; `None` = senders of the
-    /// host may have to wait, and each packet passes through the switch.
-    straight_to: Option<PortId>,
-    /// The switch of its host holds it back.
-    held: bool,
-    /// Its stack waits until the data that it has sent leave the host.
-    throttled: bool,
-    life: Life,
-    /// Its path values, if packets recycle them and some have.
-    paths: Option<Box<route::PathsOfEnd>>,
-    /// The time at which its timer fires; `u64::MAX` = no timer is set.
-    timer_ps: u64,
-    /// The actor that owns the socket.
-    pub actor: u32,
-    /// The actor's name for the socket.
-    pub key: u64,
-    /// IEEE 802.1Q priority of its frames, 0..=7.
-    pub priority: u8,
-    /// [`Owner::path_values`].
-    pub path_values: Option<PathValues>,
-}
-
-impl ConnectionEnd {
-    /// The end as the fabric knows it; `id` is its number.
-    #[inline(always)]
-    fn sender(&self, id: EndId) -> Sender {
-        Sender {
-            host: self.host,
-            priority: self.priority,
-            number: id,
-        }
-    }
-
-    /// Counts data that have left its host, in bytes.
-    fn left(&mut self, payload: u16) {
-        if let Some(tcp) = &mut self.tcp {
-            tcp.left(payload);
-        } else if let Some(datagrams) = &mut self.datagrams {
-            datagrams.left(payload);
-        }
-    }
-}
-
 /// The state of a part, without its actors.
 pub struct Net<F = Plain> {
     pub(crate) clock: Clock,
@@ -160,6 +108,10 @@ pub struct Net<F = Plain> {
     /// Switches learn from what passes them ([`Routes::snoop`], [`Routes::pass`]), or some
     /// priorities have schemes of their own.
     pub(crate) snoops: bool,
+    /// See [`ahead::MANY_ENDS`].
+    has_many_ends: bool,
+    /// One of the two: switches do more with a packet than to forward it.
+    looks: bool,
     /// Captures and measurements of packets under way.
     pub observers: Observers,
     /// Scratch memory of [`Net::fetch`].
@@ -233,6 +185,8 @@ impl<F: PacketFabric> Net<F> {
             own_paths: layout.routes.path_values().differ_by_packet(),
             noted_paths: layout.routes.path_values().follow_arrivals(),
             snoops: route::snoops(&layout.routes),
+            has_many_ends: false,
+            looks: route::snoops(&layout.routes),
             routes: Arc::clone(&layout.routes),
             layout,
             fabric: Driven::new(fabric),
@@ -342,11 +296,10 @@ impl<F: PacketFabric> Net<F> {
                 if self.bleach {
                     self.fabric.pool_mut()[packet].bleach();
                 }
-                let snooped = match self.snoops {
-                    false => None,
-                    true => self.snoop_arrived(port, switch, packet),
+                let out = match self.looks {
+                    false => self.choose(switch, packet),
+                    true => self.look_and_choose(port, switch, packet),
                 };
-                let out = snooped.or_else(|| self.choose(switch, packet));
                 if let Some(out) = out {
                     self.forward([port, out], packet);
                 }
@@ -602,6 +555,8 @@ impl<F: PacketFabric> Net<F> {
         end.sides = self.sides(&end);
         end.straight_to = self.straight_to(&end);
         self.sockets.ends.push(end);
+        self.has_many_ends = self.sockets.ends.len() >= ahead::MANY_ENDS;
+        self.looks |= self.has_many_ends;
         id
     }
 
@@ -700,8 +655,10 @@ impl<F: PacketFabric> Net<F> {
         if self.hosts[state.host.index()].troubles.paused {
             return; // the timer is set again when the host resumes
         }
-        let due = |tcp: &&mut Box<Endpoint>| tcp.deadline_ns() <= now_ns;
-        if let Some(tcp) = state.tcp.as_mut().filter(due) {
+        if let Some(tcp) = &mut state.tcp {
+            if tcp.deadline_ns() > now_ns {
+                return self.set_timer(end); // nothing has changed since the end was served
+            }
             let events = tcp.timeout(now_ns);
             self.sockets.note_events(end, events);
         }

@@ -286,6 +286,20 @@ pub fn untrusted(results: &Results) -> Vec<String> {
             results.conditions.rate_scale
         ));
     }
+    // Who expects something of `ended` has decided what it should be.
+    let decided = |e: &ExpectationResult| e.expression.contains(".ended");
+    if !results.expectations.iter().any(decided) {
+        let variants = results.variants.iter();
+        let programs = variants.flat_map(|one| one.programs.iter().map(move |it| (&one.name, it)));
+        let unfinished = programs.filter(|(_, (_, program))| program.ended < program.operations);
+        faults.extend(unfinished.map(|(variant, (name, program))| {
+            format!(
+                "{scenario}: {variant}: program {name}: {} of {} operations have not ended",
+                program.operations - program.ended,
+                program.operations
+            )
+        }));
+    }
     let lost = results
         .conditions
         .outside

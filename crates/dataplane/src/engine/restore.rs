@@ -9,7 +9,7 @@ use crate::{
 
 /// A guest that was there when a predecessor ended has so long to come back, ns; frames wait for it
 /// meanwhile.
-const RETURN_NS: u64 = 5_000_000_000;
+pub(super) const RETURN_NS: u64 = 5_000_000_000;
 
 impl Engine {
     /// Records in this file what is handed over. To be called before ports are added.
@@ -44,9 +44,7 @@ impl Engine {
         }
         for sent in [false, true] {
             for bay in self.bays.iter_mut().flatten() {
-                if let Port::Vhost(device) = &mut bay.port {
-                    device.publish(sent);
-                }
+                bay.port.publish(sent);
             }
         }
         self.record_addresses();
@@ -72,10 +70,12 @@ impl Engine {
         let Some(bay) = self.bay_mut(number) else {
             return;
         };
-        let Port::Vhost(device) = &bay.port else {
-            return;
+        let was_up = match &bay.port {
+            Port::Vhost(device) => device.pairs_before() > 0,
+            Port::Shm(cable) => cable.was_up(),
+            Port::Tap(_) => false,
         };
-        if device.pairs_before() > 0 {
+        if was_up {
             bay.awaited_ns = Some(now_ns + RETURN_NS);
             self.block(number);
         }
@@ -108,7 +108,10 @@ impl Engine {
             let bay = self.bay_mut(number);
             let awaited_ns = bay.and_then(|bay| bay.awaited_ns);
             if awaited_ns.is_some_and(|until_ns| now_ns > until_ns) {
-                self.note_pairs(number, true);
+                match self.bay_mut(number).map(|bay| &bay.port) {
+                    Some(Port::Shm(_)) => self.give_up_peer(number),
+                    _ => self.note_pairs(number, true),
+                }
             }
         }
     }

@@ -10,7 +10,8 @@ use std::{
 
 use super::{Change, PAIRS_MAX, Setup, feature};
 use crate::{
-    frame::Frame,
+    fill::Filler,
+    frame::{FRAME_MAX, FRAME_MIN, Frame},
     ledger::{PortRecord, RingRecord, fingerprint},
     memory::{Log, Memory, Piece, Refused},
     offload::{HEADER, Takes, Work},
@@ -28,10 +29,6 @@ const BUFFERS_MAX: usize = 1024;
 
 /// So many receive buffers are fetched into the cache at a time.
 const FETCHED: u16 = 32;
-
-/// The longest frame: a segment of 64 KB with its headers and a tag.
-const FRAME_MAX: u32 = 65_535 + 18;
-const FRAME_MIN: u32 = 14;
 
 /// A ring with its notifications.
 #[derive(Debug)]
@@ -303,6 +300,7 @@ impl Device {
                     queue.mark(self.log.as_deref());
                 }
             }
+            Change::Plug(_) => return Err(Refused("the port has no cable".to_owned())),
             Change::Gone(_) => self.leave(),
         }
         self.update_pairs();
@@ -627,22 +625,9 @@ impl Device {
         }
         let mut header = frame.work.header(frame.headers());
         header[10..12].copy_from_slice(&(self.heads.len() as u16).to_le_bytes());
-        let mut out = Filler {
-            memory: &self.memory,
-            pieces: &self.pieces,
-            room: self.pieces[0],
-            at: 0,
-        };
+        let mut out = Filler::new(&self.memory, &self.pieces);
         out.bytes(&header[..header_bytes]);
-        out.bytes(frame.start);
-        match frame.own {
-            Some(own) => out.bytes(own),
-            None => {
-                for &piece in frame.pieces {
-                    out.piece(frame.memory, piece);
-                }
-            }
-        }
+        out.frame(frame);
         if let Some(log) = self
             .log
             .as_ref()
@@ -825,41 +810,4 @@ fn gather(
         found += room;
     }
     Ok(Delivery::Done)
-}
-
-/// Fills the pieces of receive buffers, which hold all that will be written.
-struct Filler<'a> {
-    memory: &'a Memory,
-    pieces: &'a [Piece],
-    /// What is left of the piece that is being filled.
-    room: Piece,
-    at: usize,
-}
-
-impl Filler<'_> {
-    fn skip(&mut self, bytes: u32) {
-        self.room.skip(bytes);
-        if self.room.len == 0 {
-            self.at += 1;
-            self.room = self.pieces.get(self.at).copied().unwrap_or_default();
-        }
-    }
-
-    fn bytes(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let now = bytes.len().min(self.room.len as usize);
-            self.memory.write(self.room, &bytes[..now]);
-            self.skip(now as u32);
-            bytes = &bytes[now..];
-        }
-    }
-
-    fn piece(&mut self, from: &Memory, mut source: Piece) {
-        while source.len > 0 {
-            let now = source.len.min(self.room.len);
-            self.memory.copy(self.room, from, source.first(now));
-            self.skip(now);
-            source.skip(now);
-        }
-    }
 }

@@ -20,6 +20,7 @@ use std::{fs::File, sync::Arc};
 use crate::{
     memory::{Log, Memory},
     ring::Addresses,
+    shm::cable::Plug,
 };
 
 /// Queue pairs of a port.
@@ -145,6 +146,8 @@ pub enum Change {
     Log(Arc<Log>),
     /// Where the used ring of a ring is in that log, if it is logged.
     LogRing(usize, Option<u64>),
+    /// The other end of a cable is there ([`crate::shm`]).
+    Plug(Box<Plug>),
     /// The frontend has gone, or its connection was ended for this reason.
     Gone(Option<String>),
 }

@@ -23,7 +23,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::{
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with},
+};
 use vhost::{
     VhostUserMemoryRegionBase,
     vhost_user::{
@@ -48,7 +51,10 @@ use crate::{
 };
 
 /// The pause before the next connection.
-const RETRY: Duration = Duration::from_millis(20);
+pub(crate) const RETRY: Duration = Duration::from_millis(20);
+
+/// The longest pause of a client that asks less and less often.
+pub(crate) const RETRY_MAX: Duration = Duration::from_secs(1);
 
 /// Which side of the socket the switch is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +108,35 @@ impl Session {
         port: u16,
         owner: impl Owner,
     ) -> anyhow::Result<Self> {
+        let owner = Arc::new(owner);
+        Self::run(
+            path,
+            listener,
+            begin,
+            port,
+            RETRY,
+            move |next, slot, link| {
+                let backend = Backend::new(port, offer, Arc::clone(&owner));
+                serve(next, backend, slot, link);
+                true
+            },
+        )
+    }
+
+    /// Starts the thread of a port whose connections `serve` hears, one after the other. It says
+    /// whether one was of use: after others, and while there is none, the pauses grow up to
+    /// `retry`.
+    ///
+    /// # Errors
+    /// No thread, or no descriptors.
+    pub(crate) fn run(
+        path: &Path,
+        listener: Option<UnixListener>,
+        begin: Option<Connection>,
+        port: u16,
+        retry: Duration,
+        mut serve: impl FnMut(Connection, &Mutex<Option<UnixStream>>, &Link) -> bool + Send + 'static,
+    ) -> anyhow::Result<Self> {
         let link = Arc::new(Link::new(begin.is_some())?);
         let mut session = Self {
             ends: Arc::default(),
@@ -112,7 +147,7 @@ impl Session {
             thread: None,
         };
         let (ends, connection) = (Arc::clone(&session.ends), Arc::clone(&session.connection));
-        let (path, mut begin, owner) = (path.to_owned(), begin, Arc::new(owner));
+        let (path, mut begin, mut pause) = (path.to_owned(), begin, RETRY);
         let thread = thread::Builder::new()
             .name(format!("port-{port}"))
             .spawn(move || {
@@ -124,14 +159,17 @@ impl Session {
                         }),
                         begin => begin,
                     });
+                    let mut is_good = false;
                     if let Some(next) = next {
-                        let backend = Backend::new(port, offer, Arc::clone(&owner));
-                        serve(next, backend, &connection, &link);
+                        is_good = serve(next, &connection, &link);
                         link.disconnected();
                     }
-                    // Neither a frontend that is refused nor one that goes at once makes it run
-                    // round.
-                    thread::sleep(RETRY);
+                    pause = match is_good {
+                        true => RETRY,
+                        false => retry.min(2 * pause),
+                    };
+                    // Neither a peer that is refused nor one that goes at once makes it run round.
+                    rest(pause, &ends);
                 }
             })?;
         session.thread = Some(thread);
@@ -183,7 +221,18 @@ impl Drop for Session {
     }
 }
 
-fn listen(path: &Path) -> anyhow::Result<UnixListener> {
+/// Waits for so long, or until the session ends.
+fn rest(pause: Duration, ends: &AtomicBool) {
+    let mut left = pause;
+    while left > Duration::ZERO && !ends.load(Ordering::Acquire) {
+        let now = left.min(RETRY);
+        thread::sleep(now);
+        left -= now;
+    }
+}
+
+/// A socket that listens at a path.
+pub(crate) fn listen(path: &Path) -> anyhow::Result<UnixListener> {
     let explain = |error: &dyn std::fmt::Display| {
         anyhow::anyhow!("cannot listen at {}: {error}", path.display())
     };
@@ -220,7 +269,15 @@ fn connect(listener: Option<&UnixListener>, path: &Path) -> Option<UnixStream> {
             stream.set_nonblocking(false).ok()?;
             Some(stream)
         }
-        None => UnixStream::connect(path).ok(),
+        None => {
+            // Who listens may let nobody in: that is not waited for.
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+            rustix::net::connect(&socket, &SocketAddrUnix::new(path).ok()?).ok()?;
+            let stream = UnixStream::from(socket);
+            stream.set_nonblocking(false).ok()?;
+            Some(stream)
+        }
     }
 }
 

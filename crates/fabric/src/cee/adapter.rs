@@ -438,6 +438,11 @@ impl Adapter {
                 "holds {most} bytes of a priority, of at most {room_bytes}"
             ));
         }
+        for voq in &self.queues {
+            if let Some(Limits::Paths(paths)) = voq.limits.as_deref() {
+                paths.audit()?;
+            }
+        }
         let forgotten = |voq: &&Voq| voq.frames.is_empty() == voq.listed;
         match self.queues.iter().find(forgotten) {
             None => Ok(()),
@@ -575,6 +580,7 @@ impl Adapter {
     /// to its destination ([`crate::Routes::path_values_to`]).
     pub fn notified_of_path(
         &mut self,
+        waiting: &mut Waiting,
         (routing, params): (&SourceRouting, &QcnParams),
         (key, fb): (QueueKey, u8),
         line_bps: u64,
@@ -591,9 +597,22 @@ impl Adapter {
         let Limits::Paths(paths) = &mut **limits else {
             return;
         };
-        paths.notified(routing, params, (key.path, fb), now_ps);
+        let is_more = paths.notified(routing, params, (key.path, fb), now_ps);
         if let Some(at_ps) = paths.arm() {
             self.delayed.push(Reverse((at_ps, number | PATH_TIMER)));
+        }
+        if is_more {
+            self.wake(waiting, number, now_ps, params);
+        }
+    }
+
+    /// A queue that waits for its paths' limiters is listed anew: a path that was added may take
+    /// the next frame earlier.
+    fn wake(&mut self, waiting: &mut Waiting, queue: u32, now_ps: u64, params: &QcnParams) {
+        let before = self.delayed.len();
+        self.delayed.retain(|&Reverse((_, number))| number != queue);
+        if self.delayed.len() < before {
+            self.list(waiting, queue, now_ps, Some(params));
         }
     }
 

@@ -436,7 +436,9 @@ impl Cee {
                         .of(queue.priority)
                         .path_values_to(port, to, far)
                 };
-                adapter.notified_of_path((routing, params), notice, line_bps, now_ps, values);
+                let waiting = self.out[port].waiting_mut();
+                let rules = (&**routing, params);
+                adapter.notified_of_path(waiting, rules, notice, line_bps, now_ps, values);
             }
             None if has_limiters => adapter.notified(params, notice, line_bps, now_ps),
             None => return,

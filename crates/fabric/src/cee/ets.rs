@@ -49,6 +49,17 @@ impl Credits {
         self.kept |= bit(at);
     }
 
+    /// [`Credits::next`] for the only candidate; and takes the frame from its credit.
+    #[inline]
+    fn take_alone(&mut self, at: usize, is_turn: bool, quantum: u32, bytes: u32) {
+        let credit = self.of(at);
+        let left = match credit.checked_sub(bytes) {
+            Some(left) if is_turn => left,
+            _ => quantum.saturating_add(credit).saturating_sub(bytes),
+        };
+        self.set(at, left);
+    }
+
     /// Chooses the competitor whose turn it is, if its credit covers its first frame; else the next
     /// of `candidates` (bits, not all 0), which gets a new quantum. `head` returns the length of a
     /// candidate's first frame, and a value that is passed on to the caller. A frame that is longer
@@ -212,15 +223,21 @@ impl Ets {
         if eligible == 0 {
             return None;
         }
+        if eligible & (eligible - 1) == 0 {
+            let priority = eligible.trailing_zeros() as usize;
+            self.choose_alone(priority, head_bytes(priority));
+            return Some(priority);
+        }
+        Some(self.choose_among(eligible, head_bytes))
+    }
+
+    /// [`Ets::choose`] among eligible priorities, of which there is at least one.
+    fn choose_among(&mut self, eligible: u8, head_bytes: &dyn Fn(usize) -> u32) -> usize {
         let plan = &*self.plan;
         let classes = plan.classes[usize::from(eligible)];
         self.shared.kept &= classes;
         if plan.several != 0 {
             self.own.kept &= eligible;
-        } else if eligible & (eligible - 1) == 0 {
-            let priority = eligible.trailing_zeros() as usize;
-            self.choose_only(classes, head_bytes(priority));
-            return Some(priority);
         }
         let strict = classes & plan.strict;
         let (class, next) = if strict != 0 {
@@ -241,7 +258,7 @@ impl Ets {
             self.own.set(next.at, next.left);
             self.turns[class] = next.at as u8;
         }
-        Some(next.at)
+        next.at
     }
 
     /// [`Ets::choose`] where only this priority is eligible, and its first frame has `bytes`.
@@ -249,31 +266,25 @@ impl Ets {
     pub(super) fn choose_alone(&mut self, priority: usize, bytes: u32) {
         let eligible = bit(priority);
         let plan = &*self.plan;
-        if plan.several != 0 {
-            self.choose(eligible, &|_| bytes);
-            return;
-        }
         let class = plan.classes[usize::from(eligible)];
         self.shared.kept &= class;
-        self.choose_only(class, bytes);
-    }
-
-    /// Takes a frame from the credit of `class` (one bit), the only eligible one, which has one
-    /// priority.
-    #[inline]
-    fn choose_only(&mut self, class: u8, bytes: u32) {
-        if class & self.plan.strict != 0 {
+        let at = class.trailing_zeros() as usize % PRIORITIES;
+        if class & plan.strict == 0 {
+            let is_turn = usize::from(self.turn) == at;
+            self.shared
+                .take_alone(at, is_turn, plan.quantum_bytes[at], bytes);
+            self.turn = at as u8;
+        }
+        if plan.several == 0 {
             return;
         }
-        let at = class.trailing_zeros() as usize % PRIORITIES;
-        let credit = self.shared.of(at);
-        let is_turn = usize::from(self.turn) == at;
-        let left = match credit.checked_sub(bytes) {
-            Some(left) if is_turn => left,
-            _ => (self.plan.quantum_bytes[at].saturating_add(credit)).saturating_sub(bytes),
-        };
-        self.shared.set(at, left);
-        self.turn = at as u8;
+        self.own.kept &= eligible;
+        if plan.several & class != 0 {
+            let is_turn = usize::from(self.turns[at]) == priority;
+            self.own
+                .take_alone(priority, is_turn, plan.frame_bytes, bytes);
+            self.turns[at] = priority as u8;
+        }
     }
 
     /// The next of the eligible priorities of a class, of which there is at least one, and the

@@ -299,9 +299,12 @@ impl Cee {
 
     /// Bytes queued at a port, all priorities together.
     pub fn backlog_bytes(&self, port: PortId) -> u64 {
+        if !self.out[port].is_adapter() {
+            return self.out.queued_bytes(port);
+        }
         match self.specs[port.index()].near {
             Node::Host(host) => self.adapters.of(host).queued_bytes(),
-            Node::Switch(_) => self.out.queued_bytes(port),
+            Node::Switch(_) => 0,
         }
     }
 

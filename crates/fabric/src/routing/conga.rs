@@ -11,8 +11,6 @@
 //!
 //! All that a packet carries is in its path value ([`Header`]), which the first leaf rewrites.
 
-use rustc_hash::FxHashMap;
-
 use crate::{
     graph::{Graph, HostId, Node, PortId, SwitchId},
     port::PS_PER_S,
@@ -86,7 +84,8 @@ impl Header {
 pub struct Leaves {
     by_host: Vec<u16>,
     by_switch: Vec<Option<u16>>,
-    tags: FxHashMap<PortId, u8>,
+    /// By port; 0 of ports that are no uplinks.
+    tags: Vec<u8>,
 }
 
 impl Leaves {
@@ -95,7 +94,7 @@ impl Leaves {
         let mut leaves = Self {
             by_host: vec![0; graph.hosts() as usize],
             by_switch: vec![None; graph.switches() as usize],
-            tags: FxHashMap::default(),
+            tags: vec![0; graph.ports().count()],
         };
         let mut count = 0;
         for switch in SwitchId::first(graph.switches() as usize) {
@@ -107,7 +106,7 @@ impl Leaves {
                         has_hosts = true;
                     }
                     Node::Switch(_) => {
-                        leaves.tags.insert(port, tag as u8);
+                        leaves.tags[port.index()] = tag as u8;
                         tag += 1;
                     }
                 }
@@ -135,7 +134,7 @@ impl Leaves {
 
     /// The tag of a leaf's uplink.
     pub fn tag(&self, port: PortId) -> u8 {
-        self.tags[&port]
+        self.tags[port.index()]
     }
 }
 
@@ -144,6 +143,10 @@ impl Leaves {
 struct Estimator {
     bytes: u64,
     period: u64,
+    /// The link's rate at the last look, in bits per second, and the bytes that it carries in
+    /// [`WINDOW_PS`].
+    rate_bps: u64,
+    whole_bytes: u64,
 }
 
 impl Estimator {
@@ -161,10 +164,24 @@ impl Estimator {
     }
 
     /// How much of the link's rate is used: 0..=7 eighths of it, or more.
-    fn congestion(&self, rate_bps: u64) -> u8 {
+    #[inline]
+    fn congestion(&mut self, rate_bps: u64) -> u8 {
+        if self.rate_bps != rate_bps {
+            self.set_rate(rate_bps);
+        }
+        match 8 * self.bytes {
+            least if least < self.whole_bytes => 0,
+            bytes => bytes
+                .checked_div(self.whole_bytes)
+                .map_or(MOST, |part| part.min(MOST)) as u8,
+        }
+    }
+
+    #[cold]
+    fn set_rate(&mut self, rate_bps: u64) {
         let whole = u128::from(rate_bps) * u128::from(WINDOW_PS) / u128::from(8 * PS_PER_S);
-        let eighths = 8 * u128::from(self.bytes) / whole.max(1);
-        eighths.min(MOST.into()) as u8
+        self.whole_bytes = u64::try_from(whole).unwrap_or(u64::MAX).max(1);
+        self.rate_bps = rate_bps;
     }
 }
 
@@ -244,11 +261,12 @@ impl Peer {
 pub struct Tables {
     /// By port.
     links: Vec<Estimator>,
-    /// By leaf and by the other leaf.
-    peers: FxHashMap<(u16, u16), Box<Peer>>,
+    /// By leaf and by the other leaf. They grow with their use.
+    peers: Vec<Vec<Option<Box<Peer>>>>,
 }
 
 impl Tables {
+    #[inline]
     fn link(&mut self, port: PortId, now_ps: u64) -> &mut Estimator {
         if port.index() >= self.links.len() {
             self.links.resize(port.index() + 1, Estimator::default());
@@ -259,8 +277,27 @@ impl Tables {
     }
 
     fn peer(&mut self, leaf: u16, other: u16) -> &mut Peer {
-        let new = || Box::new(Peer::new());
-        self.peers.entry((leaf, other)).or_insert_with(new)
+        let [leaf, other] = [leaf, other].map(usize::from);
+        let known = self.peers.get(leaf).and_then(|peers| peers.get(other));
+        if !matches!(known, Some(Some(_))) {
+            self.meet(leaf, other);
+        }
+        match &mut self.peers[leaf][other] {
+            Some(peer) => peer,
+            None => unreachable!("it has been met"),
+        }
+    }
+
+    #[cold]
+    fn meet(&mut self, leaf: usize, other: usize) {
+        if self.peers.len() <= leaf {
+            self.peers.resize_with(leaf + 1, Vec::new);
+        }
+        let peers = &mut self.peers[leaf];
+        if peers.len() <= other {
+            peers.resize_with(other + 1, || None);
+        }
+        peers[other] = Some(Box::new(Peer::new()));
     }
 
     /// A packet arrives at its last leaf.

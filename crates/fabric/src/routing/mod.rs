@@ -419,7 +419,7 @@ impl Routes {
         match &self.kind {
             Kind::Tree(tree) => vec![tree.port(switch, host)],
             Kind::Table(table) => table.port(switch, host).into_iter().collect(),
-            Kind::Spread(spread) => spread.equal(switch, host).to_vec(),
+            Kind::Spread(spread) => spread.equal(switch, host).collect(),
         }
     }
 

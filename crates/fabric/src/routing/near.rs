@@ -12,23 +12,68 @@ use super::{
 };
 use crate::graph::{HostId, PortId, SwitchId};
 
-/// The set without ports: no path leads to the host.
+/// The number of the set without ports: no path leads to the host.
 const EMPTY: u32 = 0;
 
 /// The number of a set of equal ports. All its ports belong to one switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetId(pub u32);
 
+/// A set of equal ports, in the order of their numbers. In a fat tree the numbers are equally far
+/// apart, and the set needs no list of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Set {
+    /// The first port; with [`Set::LISTED`] where in [`Near::listed`] the ports begin.
+    first: u32,
+    /// From one port to the next, or [`Set::LISTED`].
+    step: u32,
+    count: u32,
+}
+
+impl Set {
+    /// No step between ports.
+    const LISTED: u32 = 0;
+
+    const EMPTY: Self = Self {
+        first: 0,
+        step: 1,
+        count: 0,
+    };
+
+    /// The only port of a set.
+    #[inline(always)]
+    fn of(first: u32) -> Self {
+        Self {
+            first,
+            step: 1,
+            count: 1,
+        }
+    }
+
+    /// How many ports it has.
+    #[inline(always)]
+    pub fn len(self) -> usize {
+        self.count as usize
+    }
+
+    /// The port of a set that has no other; `None` if it has none or several.
+    #[inline(always)]
+    pub fn only(self) -> Option<PortId> {
+        (self.count == 1).then_some(PortId(self.first))
+    }
+}
+
 /// The sets of all switches.
 #[derive(Clone, Debug)]
 pub struct Near {
     index: Index,
-    /// Where in `ports` each set begins, and the end of the last one.
-    begins: Vec<u32>,
-    ports: Vec<PortId>,
+    /// By number.
+    sets: Vec<Set>,
+    /// The ports of sets that need a list.
+    listed: Vec<PortId>,
 }
 
-/// By switch and host: the number of a set.
+/// By switch and host: a set.
 #[derive(Clone, Debug)]
 enum Index {
     Formula(Vec<Row>),
@@ -48,8 +93,8 @@ impl Near {
         }
         let mut near = Self {
             index: Index::Formula(Vec::new()),
-            begins: vec![0],
-            ports: Vec::new(),
+            sets: Vec::new(),
+            listed: Vec::new(),
         };
         near.add(&[]);
         let shapes: Option<Vec<Shape>> = switches.iter().map(Shape::fit).collect();
@@ -66,48 +111,83 @@ impl Near {
         near
     }
 
-    /// The set of a switch towards a host.
-    #[inline]
-    pub fn set(&self, switch: SwitchId, host: HostId) -> SetId {
-        SetId(match &self.index {
-            Index::Formula(rows) => rows[switch.index()].set(host),
-            Index::Runs(runs) => runs.set(switch, host),
-        })
+    /// The set of a switch towards a host, and its number.
+    #[inline(always)]
+    pub fn find(&self, switch: SwitchId, host: HostId) -> (SetId, Set) {
+        match &self.index {
+            Index::Formula(rows) => rows[switch.index()].find(host, &self.sets),
+            Index::Runs(runs) => {
+                let set = runs.set(switch, host);
+                (SetId(set), self.sets[set as usize])
+            }
+        }
     }
 
-    /// The ports of a set, in the order of their numbers.
-    #[inline]
-    pub fn ports(&self, SetId(set): SetId) -> &[PortId] {
-        let bound = |set: u32| self.begins[set as usize] as usize;
-        &self.ports[bound(set)..bound(set + 1)]
+    /// The port of a set with this index, below [`Set::len`].
+    #[inline(always)]
+    pub fn port(&self, set: Set, index: usize) -> PortId {
+        debug_assert!(index < set.len(), "{index} of {}", set.count);
+        match set.step {
+            Set::LISTED => self.listed[set.first as usize + index],
+            step => PortId(set.first.wrapping_add(step.wrapping_mul(index as u32))),
+        }
+    }
+
+    /// All ports of a set.
+    pub fn ports(&self, set: Set) -> impl Iterator<Item = PortId> {
+        (0..set.len()).map(move |index| self.port(set, index))
     }
 
     /// How many sets there are.
     pub fn sets(&self) -> usize {
-        self.begins.len() - 1
+        self.sets.len()
     }
 
+    /// Adds a set and returns its number.
     fn add(&mut self, ports: &[PortId]) -> u32 {
-        self.ports.extend_from_slice(ports);
-        self.begins.push(self.ports.len() as u32);
-        self.begins.len() as u32 - 2
+        let step = match ports {
+            [first, second, ..] => second.0.wrapping_sub(first.0),
+            _ => 1,
+        };
+        let is_series = |pair: &[PortId]| pair[1].0.wrapping_sub(pair[0].0) == step;
+        let set = match ports.first() {
+            None => Set::EMPTY,
+            Some(first) if ports.windows(2).all(is_series) => Set {
+                first: first.0,
+                step,
+                count: ports.len() as u32,
+            },
+            Some(_) => {
+                self.listed.extend_from_slice(ports);
+                Set {
+                    first: (self.listed.len() - ports.len()) as u32,
+                    step: Set::LISTED,
+                    count: ports.len() as u32,
+                }
+            }
+        };
+        self.sets.push(set);
+        self.sets.len() as u32 - 1
     }
 
     fn row(&mut self, switch: &Found, shape: &Shape) -> Row {
-        let set = self.sets() as u32;
+        let number = self.sets() as u32;
         for &(_, run) in &switch.runs[shape.children.clone()] {
             self.add(&switch.sets[run as usize]);
         }
-        let up = match shape.up {
+        let up_number = match shape.up {
             Some(run) => self.add(&switch.sets[run as usize]),
             None => EMPTY,
         };
+        let children = &self.sets[number as usize..][..shape.children.len()];
         Row {
             first: shape.first,
             below: shape.below,
             stride: Divisor::by(shape.stride),
-            set,
-            up,
+            down: Down::of(children),
+            number,
+            up: self.sets[up_number as usize],
+            up_number,
         }
     }
 
@@ -214,28 +294,68 @@ impl Shape {
     }
 }
 
-/// A switch of a fat tree.
+/// The ports of a switch to its children, if each child has one, and their numbers are equally far
+/// apart.
 #[derive(Clone, Copy, Debug)]
+struct Down {
+    first: u32,
+    step: u32,
+    /// It is not so: see [`Near::sets`].
+    differs: bool,
+}
+
+impl Down {
+    fn of(children: &[Set]) -> Self {
+        let port = |child: usize| children.get(child).copied().and_then(Set::only);
+        let first = port(0).map_or(0, |port| port.0);
+        let step = port(1).map_or(0, |port| port.0.wrapping_sub(first));
+        let expected = |child: usize| first.wrapping_add(step.wrapping_mul(child as u32));
+        let as_expected = |child: usize| port(child) == Some(PortId(expected(child)));
+        Self {
+            first,
+            step,
+            differs: !(0..children.len()).all(as_expected),
+        }
+    }
+}
+
+/// A switch of a fat tree, in a cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
 struct Row {
     /// Hosts below it: the first, and how many.
     first: u32,
     below: u32,
     /// How many hosts each child has.
     stride: Divisor,
-    /// The set of the first child. Those of the others follow.
-    set: u32,
-    /// The set of all hosts that are not below it.
-    up: u32,
+    down: Down,
+    /// The number of the set of the first child. Those of the others follow.
+    number: u32,
+    /// The set of all hosts that are not below it, and its number.
+    up: Set,
+    up_number: u32,
 }
 
+const _: () = assert!(size_of::<Row>() == 64);
+
 impl Row {
-    #[inline]
-    fn set(&self, HostId(host): HostId) -> u32 {
+    #[inline(always)]
+    fn find(&self, HostId(host): HostId, sets: &[Set]) -> (SetId, Set) {
         let offset = host.wrapping_sub(self.first);
-        if offset < self.below {
-            return self.set + self.stride.divide(offset);
+        if offset >= self.below {
+            return (SetId(self.up_number), self.up);
         }
-        self.up
+        let child = self.stride.divide(offset);
+        let number = self.number + child;
+        let set = match self.down.differs {
+            true => sets[number as usize],
+            false => Set::of(
+                self.down
+                    .first
+                    .wrapping_add(self.down.step.wrapping_mul(child)),
+            ),
+        };
+        (SetId(number), set)
     }
 }
 
@@ -278,7 +398,11 @@ mod tests {
         for switch in SwitchId::first(graph.switches() as usize) {
             for host in HostId::first(graph.hosts() as usize) {
                 let expected = found.get(&(switch, host)).map_or(&[][..], Vec::as_slice);
-                assert_eq!(near.ports(near.set(switch, host)), expected);
+                let (number, set) = near.find(switch, host);
+                assert_eq!(near.ports(set).collect::<Vec<_>>(), expected);
+                let kept = near.sets[number.0 as usize];
+                assert_eq!(near.ports(kept).collect::<Vec<_>>(), expected);
+                assert_eq!(set.only(), (expected.len() == 1).then(|| expected[0]));
             }
         }
         near
@@ -307,7 +431,26 @@ mod tests {
             (&[17], &[1]),
         ] {
             let near = check(&Graph::xgft(m, w).unwrap(), &[]);
-            assert!(matches!(near.index, Index::Formula(_)), "{m:?} {w:?}");
+            let Index::Formula(rows) = &near.index else {
+                panic!("{m:?} {w:?}");
+            };
+            assert!(near.listed.is_empty(), "{m:?} {w:?}: ports in a list");
+            assert!(rows.iter().all(|row| !row.down.differs), "{m:?} {w:?}");
         }
+    }
+
+    #[test]
+    fn ports_that_are_no_series_have_a_list() {
+        // Two switches with two hosts each; three links between them, the second and third with a
+        // link to a third switch between their numbers.
+        let mut graph = Graph::new(4, 3);
+        for (host, switch) in [(0, 0), (1, 0), (2, 1), (3, 1)] {
+            graph.join(HostId(host), SwitchId(switch));
+        }
+        for (a, b) in [(0, 1), (0, 1), (0, 2), (0, 1)] {
+            graph.join(SwitchId(a), SwitchId(b));
+        }
+        let near = check(&graph, &[]);
+        assert!(!near.listed.is_empty());
     }
 }

@@ -4,7 +4,7 @@ use super::{
     Passing, Query,
     adaptive::{AdaptiveRules, Congestion, Snooped},
     conga::{Header, Leaves, Tables},
-    near::{Near, SetId},
+    near::{Near, Set, SetId},
     paths::Links,
 };
 use crate::{
@@ -55,15 +55,20 @@ pub struct State {
     own: Vec<State>,
 }
 
+/// Half a cache line.
 #[derive(Clone, Debug, Default)]
+#[repr(align(32))]
 struct SetState {
     draws: u64,
+    /// By hash of the connection; `None` until it is used.
+    flowlets: Option<Box<[Flowlet; FLOWLETS]>>,
+    /// `None` until a notification has told of some.
+    congestion: Option<Box<Congestion>>,
     /// The index of the port that was best at the last choice.
     best: u32,
-    /// By hash of the connection; empty until it is used.
-    flowlets: Box<[Flowlet]>,
-    congestion: Congestion,
 }
+
+const _: () = assert!(size_of::<SetState>() == 32);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Flowlet {
@@ -81,44 +86,70 @@ impl Spread {
     }
 
     /// The ports of a switch that are equally near to a host.
-    pub fn equal(&self, switch: SwitchId, host: HostId) -> &[PortId] {
-        self.near.ports(self.near.set(switch, host))
+    pub fn equal(&self, switch: SwitchId, host: HostId) -> impl Iterator<Item = PortId> {
+        let (_, set) = self.near.find(switch, host);
+        self.near.ports(set)
     }
 
     /// The port of a packet, if the rule needs no state for it.
-    #[inline]
+    #[inline(always)]
     pub fn peek(&self, query: Query) -> Option<PortId> {
-        self.without_state(query, self.equal(query.switch, query.host))
+        let (_, set) = self.near.find(query.switch, query.host);
+        if set.len() < 2 {
+            return set.only();
+        }
+        Some(self.near.port(set, self.without_state(query, set)?))
     }
 
     /// The port of a packet.
-    #[inline]
+    #[inline(always)]
     pub fn choose(
         &self,
         query: Query,
         load: impl FnMut(PortId) -> u64,
         state: &mut State,
     ) -> Option<PortId> {
-        let set = self.near.set(query.switch, query.host);
-        let ports = self.near.ports(set);
-        if ports.len() < 2 {
-            return ports.first().copied();
+        let (_, set) = self.near.find(query.switch, query.host);
+        if set.len() < 2 {
+            return set.only();
         }
+        match self.without_state(query, set) {
+            Some(index) => Some(self.near.port(set, index)),
+            None => self.with_state(query, load, state),
+        }
+    }
+
+    /// The port of a packet among several, by a rule that needs the state of the switch. It is the
+    /// last call of [`Spread::choose`], so that other rules, and ports without a choice, save no
+    /// registers for it.
+    #[inline(never)]
+    fn with_state(
+        &self,
+        query: Query,
+        mut load: impl FnMut(PortId) -> u64,
+        state: &mut State,
+    ) -> Option<PortId> {
+        let (number, set) = self.near.find(query.switch, query.host);
         let index = match &self.rule {
-            Rule::Value(_) | Rule::Hash => return self.without_state(query, ports),
+            Rule::Random => state.of(number).draw(query.path, set.len()),
+            Rule::Drill => {
+                let load = |index| load(self.near.port(set, index));
+                state.of(number).drill(query.path, set.len(), load)
+            }
+            Rule::Flowlet { gap_ps } => state.of(number).flowlet(query, set.len(), *gap_ps),
             Rule::Adaptive(rules, divisors) => {
-                let default = modulo(query.host.0, divisors[query.switch.index()], ports.len());
-                let congestion = &mut state.of(set).congestion;
-                let around = congestion.choose(rules.split, query.host, default, query.now_ps);
+                let default = modulo(query.host.0, divisors[query.switch.index()], set.len());
+                let congestion = state.of(number).congestion.as_mut();
+                let around = congestion.and_then(|congestion| {
+                    congestion.choose(rules.split, query.host, default, query.now_ps)
+                });
                 around.unwrap_or(default)
             }
-            Rule::Random => state.of(set).draw(query.path, ports.len()),
-            Rule::Drill => state.of(set).drill(query.path, ports, load),
-            Rule::Flowlet { gap_ps } => state.of(set).flowlet(query, ports.len(), *gap_ps),
-            // Of a packet that is no tenant's.
-            Rule::Conga { .. } => hashed(query.path, query.switch, ports.len()),
+            // Of a packet that is no tenant's: see [`Spread::pass`].
+            Rule::Conga { .. } => hashed(query.path, query.switch, set.len()),
+            Rule::Value(_) | Rule::Hash => unreachable!("they need no state"),
         };
-        Some(ports[index])
+        Some(self.near.port(set, index))
     }
 
     /// Whether switches rewrite path values.
@@ -134,8 +165,7 @@ impl Spread {
         state: &mut State,
     ) -> Option<(PortId, u32)> {
         let Passing { query, bytes, .. } = passing;
-        let set = self.near.set(query.switch, query.host);
-        let ports = self.near.ports(set);
+        let (number, set) = self.near.find(query.switch, query.host);
         let Rule::Conga { gap_ps, leaves } = &self.rule else {
             return self.peek(query).map(|port| (port, query.path));
         };
@@ -145,30 +175,33 @@ impl Spread {
                 let header = Header::of(query.path);
                 state.conga.arrived(there, header, query.now_ps);
             }
-            return ports.first().map(|&port| (port, query.path));
+            let port = self.near.ports(set).next();
+            return port.map(|port| (port, query.path));
         }
         let (port, mut header) = match here {
-            Some(leaf) if passing.from_host && !ports.is_empty() => {
+            Some(leaf) if passing.from_host && set.len() > 0 => {
                 let uplink = |tables: &mut Tables, index: usize| {
-                    let port = ports[index];
+                    let port = self.near.port(set, index);
                     let uplink = (port, leaves.tag(port));
                     tables.of_uplink((leaf, there), uplink, rate(port), query.now_ps)
                 };
-                let index = state.conga_flowlet(set, query, (ports.len(), *gap_ps), uplink);
+                let index = state.conga_flowlet(number, query, (set.len(), *gap_ps), uplink);
+                let port = self.near.port(set, index);
                 let (told_tag, told) = state.conga.tell(leaf, there, query.now_ps);
                 let header = Header {
                     congestion: 0,
                     leaf,
-                    tag: leaves.tag(ports[index]),
+                    tag: leaves.tag(port),
                     told_tag,
                     told,
                     hash: query.path as u8,
                 };
-                (ports[index], header)
+                (port, header)
             }
+            _ if set.len() == 0 => return None,
             _ => {
-                let index = hashed(query.path & Header::HASHED, query.switch, ports.len());
-                (*ports.get(index)?, Header::of(query.path))
+                let index = hashed(query.path & Header::HASHED, query.switch, set.len());
+                (self.near.port(set, index), Header::of(query.path))
             }
         };
         let congestion = state.conga.sent(port, bytes, rate(port), query.now_ps);
@@ -176,25 +209,22 @@ impl Spread {
         Some((port, header.value()))
     }
 
-    /// The port of a packet among `ports`, which are all that are equally near, if the rule needs
-    /// no state for it.
-    #[inline]
-    fn without_state(&self, query: Query, ports: &[PortId]) -> Option<PortId> {
-        if ports.len() < 2 {
-            return ports.first().copied();
-        }
-        let index = match &self.rule {
-            Rule::Value(divisors) => {
-                modulo(query.path, divisors[query.switch.index()], ports.len())
-            }
-            Rule::Hash => hashed(query.path, query.switch, ports.len()),
+    /// The index of a packet's port in a set of several, if the rule needs no state for it.
+    #[inline(always)]
+    fn without_state(&self, query: Query, set: Set) -> Option<usize> {
+        match &self.rule {
+            Rule::Value(divisors) => Some(modulo(
+                query.path,
+                divisors[query.switch.index()],
+                set.len(),
+            )),
+            Rule::Hash => Some(hashed(query.path, query.switch, set.len())),
             Rule::Random
             | Rule::Drill
             | Rule::Flowlet { .. }
             | Rule::Conga { .. }
-            | Rule::Adaptive(..) => return None,
-        };
-        Some(ports[index])
+            | Rule::Adaptive(..) => None,
+        }
     }
 
     /// Whether switches learn from the notifications that pass them.
@@ -207,20 +237,21 @@ impl Spread {
         let Rule::Adaptive(rules, divisors) = &self.rule else {
             return None;
         };
-        let set = self.near.set(query.switch, snooped.host);
-        let ports = self.near.ports(set);
-        let index = ports.iter().position(|&port| port == snooped.port);
-        if let (Some(index), 2..) = (index, ports.len()) {
-            let default = modulo(snooped.host.0, divisors[query.switch.index()], ports.len());
-            let at = (index, ports.len(), default);
-            let congestion = &mut state.of(set).congestion;
+        let (number, set) = self.near.find(query.switch, snooped.host);
+        let index = self.near.ports(set).position(|port| port == snooped.port);
+        if let (Some(index), 2..) = (index, set.len()) {
+            let default = modulo(snooped.host.0, divisors[query.switch.index()], set.len());
+            let at = (index, set.len(), default);
+            let congestion = state.of(number).congestion.get_or_insert_default();
             congestion.note(*rules, at, snooped, query.now_ps);
         }
-        let set = self.near.set(query.switch, query.host);
-        let ports = self.near.ports(set);
-        match ports.len() {
-            0 | 1 => ports.first().copied(),
-            count => Some(ports[state.of(set).draw(query.path, count)]),
+        let (number, set) = self.near.find(query.switch, query.host);
+        match set.len() {
+            0 | 1 => set.only(),
+            count => {
+                let index = state.of(number).draw(query.path, count);
+                Some(self.near.port(set, index))
+            }
         }
     }
 }
@@ -275,7 +306,8 @@ impl State {
         (count, gap_ps): (usize, u64),
         congestion: impl Fn(&mut Tables, usize) -> u8,
     ) -> usize {
-        let flowlet = *self.of(set).flowlet_of(query.path);
+        let at = Flowlet::place(query.path);
+        let flowlet = self.of(set).flowlets()[at];
         let index = match flowlet.current(query.now_ps, gap_ps) {
             Some(index) => index,
             None => {
@@ -285,12 +317,18 @@ impl State {
                 flowlet.least(&levels, drawn)
             }
         };
-        *self.of(set).flowlet_of(query.path) = Flowlet::at(index, query.now_ps);
+        self.of(set).flowlets()[at] = Flowlet::at(index, query.now_ps);
         index
     }
 }
 
 impl Flowlet {
+    /// Where the flowlet of the connections with this path value is kept.
+    #[inline]
+    fn place(path: u32) -> usize {
+        part_of(mix(path.into()), FLOWLETS)
+    }
+
     fn at(index: usize, last_ps: u64) -> Self {
         Self {
             last_ps,
@@ -326,13 +364,13 @@ impl SetState {
         part_of(mix(draw(&mut self.draws) ^ u64::from(path)), count)
     }
 
-    fn drill(&mut self, path: u32, ports: &[PortId], mut load: impl FnMut(PortId) -> u64) -> usize {
+    fn drill(&mut self, path: u32, count: usize, mut load: impl FnMut(usize) -> u64) -> usize {
         let candidates = [
             self.best as usize,
-            self.draw(path, ports.len()),
-            self.draw(path, ports.len()),
+            self.draw(path, count),
+            self.draw(path, count),
         ];
-        let loads = candidates.map(|at| (load(ports[at]), at));
+        let loads = candidates.map(|at| (load(at), at));
         // Of equal ones a random one: the last would otherwise be kept while all queues are empty.
         let [last, first, second] = loads;
         let drawn = if second.0 < first.0 { second } else { first };
@@ -342,19 +380,17 @@ impl SetState {
     }
 
     fn flowlet(&mut self, query: Query, count: usize, gap_ps: u64) -> usize {
-        let current = self.flowlet_of(query.path).current(query.now_ps, gap_ps);
+        let at = Flowlet::place(query.path);
+        let current = self.flowlets()[at].current(query.now_ps, gap_ps);
         let index = current.unwrap_or_else(|| self.draw(query.path, count));
-        *self.flowlet_of(query.path) = Flowlet::at(index, query.now_ps);
+        self.flowlets()[at] = Flowlet::at(index, query.now_ps);
         index
     }
 
-    /// The entry of the connections with this path value.
     #[inline]
-    fn flowlet_of(&mut self, path: u32) -> &mut Flowlet {
-        if self.flowlets.is_empty() {
-            self.flowlets = vec![Flowlet::default(); FLOWLETS].into();
-        }
-        &mut self.flowlets[part_of(mix(path.into()), FLOWLETS)]
+    fn flowlets(&mut self) -> &mut [Flowlet; FLOWLETS] {
+        let none = || Box::new([Flowlet::default(); FLOWLETS]);
+        self.flowlets.get_or_insert_with(none)
     }
 }
 

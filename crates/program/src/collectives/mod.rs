@@ -145,6 +145,20 @@ impl Rounds {
         })
     }
 
+    /// How many transfers [`Rounds::of`] makes at most, found without making them.
+    pub fn transfers_max(collective: Collective, algorithm: Algorithm, members: u32) -> u64 {
+        let members = u64::from(members);
+        let others = members.saturating_sub(1);
+        let steps = 2 + u64::from(members.max(1).ilog2());
+        match algorithm {
+            Algorithm::Ring if collective == Collective::AllReduce => 2 * members * others,
+            Algorithm::Ring | Algorithm::Pairwise => members * others,
+            Algorithm::Tree => 2 * others,
+            Algorithm::Halving => 2 * members * steps,
+            Algorithm::Dissemination => members * steps,
+        }
+    }
+
     /// Everybody on a grid that is closed to a torus exchanges with both neighbours in each
     /// dimension.
     pub fn halo(grid: &[u32]) -> Self {

@@ -186,6 +186,30 @@ fn all_to_all_sends_a_part_to_each() {
 }
 
 #[test]
+fn no_collective_has_more_transfers_than_is_said_before() {
+    for (_, collective) in Collective::ALL {
+        for &algorithm in collective.algorithms() {
+            for members in 1..70 {
+                let Ok(rounds) = Rounds::of(collective, algorithm, members) else {
+                    continue;
+                };
+                let made: usize = rounds.rounds.iter().map(Vec::len).sum();
+                let most = Rounds::transfers_max(collective, algorithm, members);
+                assert!(
+                    made as u64 <= most,
+                    "{collective:?} {algorithm:?} {members}"
+                );
+                if matches!(algorithm, Algorithm::Ring | Algorithm::Pairwise) {
+                    assert_eq!(made as u64, most);
+                }
+            }
+        }
+    }
+    let many = Rounds::transfers_max(Collective::AllToAll, Algorithm::Pairwise, 65_536);
+    assert_eq!(many, 65_536 * 65_535);
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     let of = |collective, algorithm, members| Rounds::of(collective, algorithm, members);
     assert_eq!(

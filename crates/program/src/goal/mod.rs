@@ -4,6 +4,7 @@
 //! Both are read once from front to back; nothing but the program itself is kept.
 
 pub mod binary;
+mod labels;
 pub mod text;
 
 use std::{

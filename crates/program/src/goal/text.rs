@@ -18,13 +18,13 @@
 //! rank has one.
 
 use std::{
-    collections::HashMap,
+    borrow::Cow,
     io::{self, BufRead, Write},
     mem,
     sync::Arc,
 };
 
-use super::{Fault, Place, unreadable};
+use super::{Fault, Place, labels::Labels, unreadable};
 use crate::{
     ANY_SOURCE, ANY_TAG, Kind, OPERATIONS_MAX, Operation, Places, Program, RANKS_MAX, RankBuilder,
 };
@@ -110,6 +110,15 @@ fn write_rank(rank: &crate::Rank, file: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
+/// A line `a requires b`. Of a rank they are kept up to its end, since `b` may be defined below.
+struct Requirement {
+    line: u32,
+    /// The label that waits.
+    waiting: u32,
+    /// Twice the label that is waited for, plus one if for its begin.
+    before: u32,
+}
+
 #[derive(Default)]
 struct Reader {
     line: u32,
@@ -118,64 +127,53 @@ struct Reader {
     rank: Option<u32>,
     own: RankBuilder,
     lines: Vec<u32>,
-    labels: HashMap<String, u32>,
-    /// Of the rank: (line, label that waits, label waited for, whether for the begin).
-    requirements: Vec<(u32, String, String, bool)>,
+    labels: Labels,
+    requirements: Vec<Requirement>,
 }
 
-/// What is left of a line.
-struct Words<'a>(std::iter::Peekable<std::vec::IntoIter<&'a str>>);
+/// What is left of a line: words, numbers (an 8 of `8b` is a word of its own) and signs.
+#[derive(Clone)]
+struct Words<'a>(&'a str);
 
-impl<'a> Words<'a> {
-    fn next(&mut self) -> Option<&'a str> {
-        self.0.next()
-    }
-
-    fn peek(&mut self) -> Option<&'a str> {
-        self.0.peek().copied()
-    }
-
-    fn skip(&mut self, word: &str) -> bool {
-        let there = self.peek() == Some(word);
-        if there {
-            self.next();
-        }
-        there
-    }
-}
-
-/// Words, numbers (an 8 of `8b` is a word of its own) and signs.
-fn words(text: &str) -> Words<'_> {
-    let kind = |byte: u8| match byte {
+/// 1 = of a number, 2 = of a word.
+fn kind(byte: u8) -> u8 {
+    match byte {
         b'0'..=b'9' | b'-' => 1,
         b'a'..=b'z' | b'A'..=b'Z' | b'_' => 2,
         _ => 0,
-    };
-    let bytes = text.as_bytes();
-    let mut words = Vec::new();
-    let mut at = 0;
-    while at < bytes.len() {
-        let begin = at;
-        let first = kind(bytes[at]);
-        at += 1;
-        if bytes[begin].is_ascii_whitespace() {
-            continue;
-        }
+    }
+}
+
+impl<'a> Words<'a> {
+    fn next(&mut self) -> Option<&'a str> {
+        let bytes = self.0.as_bytes();
+        let begin = bytes.iter().position(|byte| !byte.is_ascii_whitespace())?;
+        let first = kind(bytes[begin]);
         let joins = |byte: u8| match first {
             1 => kind(byte) == 1,
             2 => kind(byte) == 2 || byte.is_ascii_digit(),
+            // A sign that is not ASCII is taken as a whole, and with those behind it.
             _ => !byte.is_ascii(),
         };
-        while at < bytes.len() && joins(bytes[at]) {
-            at += 1;
-        }
-        // A sign that is not ASCII is taken as a whole.
-        while !text.is_char_boundary(at) {
-            at += 1;
-        }
-        words.push(&text[begin..at]);
+        let rest = bytes[begin + 1..].iter();
+        let length = 1 + rest.take_while(|byte| joins(**byte)).count();
+        let (word, rest) = self.0[begin..].split_at(length);
+        self.0 = rest;
+        Some(word)
     }
-    Words(words.into_iter().peekable())
+
+    fn peek(&self) -> Option<&'a str> {
+        self.clone().next()
+    }
+
+    fn skip(&mut self, word: &str) -> bool {
+        let mut rest = self.clone();
+        let there = rest.next() == Some(word);
+        if there {
+            *self = rest;
+        }
+        there
+    }
 }
 
 impl Reader {
@@ -193,7 +191,14 @@ impl Reader {
     }
 
     /// The line without its comments.
-    fn uncomment(&mut self, mut text: &str) -> String {
+    fn uncomment<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
+        match self.in_comment || text.contains('/') {
+            true => Cow::Owned(self.without_comments(text)),
+            false => Cow::Borrowed(text),
+        }
+    }
+
+    fn without_comments(&mut self, mut text: &str) -> String {
         let mut bare = String::new();
         loop {
             if self.in_comment {
@@ -225,7 +230,7 @@ impl Reader {
 
     fn read_line(&mut self, text: &str) -> Result<(), Fault> {
         let bare = self.uncomment(text);
-        let mut words = words(&bare);
+        let mut words = Words(&bare);
         while let Some(word) = words.next() {
             match word {
                 "num_ranks" => self.read_ranks(&mut words)?,
@@ -278,26 +283,36 @@ impl Reader {
     }
 
     fn close(&mut self) -> Result<(), Fault> {
-        let requirements = mem::take(&mut self.requirements);
         let line = self.line;
-        for (at, waiting, before, of_begin) in requirements {
-            self.line = at;
-            let (waiting, before) = (self.label(&waiting)?, self.label(&before)?);
-            self.own.require(waiting, before, of_begin);
+        for one in mem::take(&mut self.requirements) {
+            self.line = one.line;
+            let waiting = self.labelled(one.waiting)?;
+            let before = self.labelled(one.before >> 1)?;
+            self.own.require(waiting, before, one.before & 1 == 1);
         }
         self.line = line;
-        self.labels.clear();
+        self.labels = Labels::default();
         let mut own = mem::take(&mut self.own);
-        own.set_places(Places::Lines(mem::take(&mut self.lines)));
+        let mut lines = mem::take(&mut self.lines);
+        lines.shrink_to_fit();
+        own.set_places(Places::Lines(lines));
         if let Some(rank) = self.rank.take() {
             self.ranks[rank as usize] = Some(Arc::new(own.finish()));
         }
         Ok(())
     }
 
-    fn label(&self, name: &str) -> Result<u32, Fault> {
-        let known = self.labels.get(name).copied();
-        known.ok_or_else(|| self.fault(format!("no operation is labelled `{name}`")))
+    fn labelled(&self, label: u32) -> Result<u32, Fault> {
+        let known = self.labels.operation(label);
+        known.ok_or_else(|| {
+            let name = self.labels.name(label);
+            self.fault(format!("no operation is labelled `{name}`"))
+        })
+    }
+
+    fn label(&mut self, name: &str) -> Result<u32, Fault> {
+        let number = self.labels.number(name);
+        number.ok_or_else(|| self.fault("too many labels".to_owned()))
     }
 
     fn statement(&mut self, word: &str, words: &mut Words<'_>) -> Result<(), Fault> {
@@ -310,7 +325,8 @@ impl Reader {
                 words.next();
                 let operation = words.next().unwrap_or_default();
                 let number = self.operation(operation, words)?;
-                if self.labels.insert(word.to_owned(), number).is_some() {
+                let label = self.label(word)?;
+                if !self.labels.define(label, number) {
                     return Err(self.fault(format!("the label `{word}` is there twice")));
                 }
                 Ok(())
@@ -321,13 +337,12 @@ impl Reader {
                     Some(name) if name.starts_with(|c: char| c.is_ascii_alphabetic()) => name,
                     found => return Err(self.expected("a label", found)),
                 };
-                let requirement = (
-                    self.line,
-                    word.to_owned(),
-                    before.to_owned(),
-                    requires == "irequires",
-                );
-                self.requirements.push(requirement);
+                let (waiting, before) = (self.label(word)?, self.label(before)?);
+                self.requirements.push(Requirement {
+                    line: self.line,
+                    waiting,
+                    before: before << 1 | u32::from(requires == "irequires"),
+                });
                 Ok(())
             }
             found if !["send", "recv", "calc"].contains(&word) => {

@@ -66,7 +66,7 @@ pub struct Options {
     pub only: Vec<Set>,
 }
 
-/// A sweep that has been checked: every cell resolves.
+/// A sweep that has been checked: every cell that is to be run resolves.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Name of the scenario.
@@ -107,6 +107,9 @@ pub struct Cell {
     pub variant: String,
 }
 
+/// The values of an axis that `--only` keeps.
+type Choices = (String, Vec<String>);
+
 /// An axis, or the variants, as tables and expectations see them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Dimension {
@@ -127,17 +130,15 @@ impl Cell {
     }
 }
 
-/// Reads a sweep and resolves all its cells.
+/// Reads a sweep and resolves the cells that are to be run.
 ///
 /// # Errors
 /// Every error of the file, of its `[sweep]`, and of what axes set, with the axis and the value.
 pub fn load(path: &Path, options: &Options) -> Result<Plan, Problems> {
-    let mut plan = plan(file::prepared(path, &options.file)?, path, options)?;
-    plan.keep(&options.only)?;
-    Ok(plan)
+    plan(file::prepared(path, &options.file)?, path, options)
 }
 
-/// Of a tree that is prepared, with all its cells.
+/// Of a tree that is prepared.
 pub(crate) fn plan(mut tree: Node, path: &Path, options: &Options) -> Result<Plan, Problems> {
     // They describe the file, not what its axes make of it.
     let sink = Sink::default();
@@ -186,9 +187,21 @@ pub(crate) fn plan(mut tree: Node, path: &Path, options: &Options) -> Result<Pla
         options: options.file.clone(),
     };
     plan.check_values()?;
-    plan.lay_out()?;
+    plan.name_variants()?;
+    plan.lay_out(&options.only)?;
     plan.check_statements(sweep.as_ref())?;
     Ok(plan)
+}
+
+/// Names of the axes of a tree that is prepared, and of those that are added; the variants are one.
+///
+/// # Errors
+/// Those of `[sweep]`.
+pub(crate) fn axis_names(tree: &Node, options: &Options) -> Result<Vec<String>, Problems> {
+    let axes = said(tree.get("sweep"), tree)?.axes.into_iter();
+    let added = options.sets.iter().map(|set| set.name.clone());
+    let names = axes.map(|axis| axis.name).chain(added);
+    Ok(names.chain(["variant".to_owned()]).collect())
 }
 
 /// The content of `[sweep]`.
@@ -377,11 +390,34 @@ impl Plan {
         }
     }
 
-    /// Every combination with its variants.
-    fn lay_out(&mut self) -> Result<(), Problems> {
-        let mut variants: Vec<String> = Vec::new();
+    /// The variants of all combinations become the last dimension.
+    fn name_variants(&mut self) -> Result<(), Problems> {
+        let mut values: Vec<String> = Vec::new();
+        for combination in &self.combinations {
+            let tree = with_values(&self.tree, &self.axes, combination)?;
+            for name in file::variant_names(&tree) {
+                if !values.contains(&name) {
+                    values.push(name);
+                }
+            }
+        }
+        let name = "variant".to_owned();
+        let variants = Dimension { name, values };
+        let told = self.skips.iter().try_for_each(|skip| skip.check(&variants));
+        told.map_err(|complaint| command_problem(&self.path, format!("skip: {complaint}")))?;
+        self.dimensions.push(variants);
+        Ok(())
+    }
+
+    /// Every combination with its variants. What `only` leaves out is not resolved: large programs
+    /// take seconds.
+    fn lay_out(&mut self, only: &[Set]) -> Result<(), Problems> {
+        let choices = self.checked_only(only)?;
         let mut seen: Vec<(Cell, u64)> = Vec::new();
         for values in &self.combinations {
+            if !self.chosen(&choices, values, None) {
+                continue;
+            }
             let experiment = self.resolve(values, None).map_err(|mut problems| {
                 let names = self.axes.iter().zip(values);
                 let names =
@@ -393,9 +429,6 @@ impl Plan {
                 problems
             })?;
             for variant in &experiment.variants {
-                if !variants.contains(&variant.name) {
-                    variants.push(variant.name.clone());
-                }
                 if skip::any(&self.skips, &self.dimensions, values, Some(&variant.name)) {
                     continue;
                 }
@@ -408,18 +441,25 @@ impl Plan {
             }
         }
         self.notes = idle_axes(&self.axes, &seen);
-        let variants = Dimension {
-            name: "variant".to_owned(),
-            values: variants,
-        };
-        let told = self.skips.iter().try_for_each(|skip| skip.check(&variants));
-        told.map_err(|complaint| command_problem(&self.path, format!("skip: {complaint}")))?;
-        if seen.is_empty() {
+        if seen.is_empty() && only.is_empty() {
             return Err(command_problem(&self.path, NOTHING_LEFT.to_owned()));
         }
-        self.dimensions.push(variants);
-        self.cells = seen.into_iter().map(|(cell, _)| cell).collect();
+        let cells = seen.into_iter().map(|(cell, _)| cell);
+        let chosen = cells.filter(|c| self.chosen(&choices, &c.values, Some(&c.variant)));
+        self.cells = chosen.collect();
         Ok(())
+    }
+
+    /// Whether values of the axes, and the variant if it is known, have one of each of `choices`.
+    fn chosen(&self, choices: &[Choices], values: &[usize], variant: Option<&str>) -> bool {
+        choices.iter().all(|(axis, wanted)| {
+            let at = self.dimensions.iter().position(|d| d.name == *axis);
+            let own = at.and_then(|at| match values.get(at) {
+                Some(value) => Some(self.dimensions[at].values[*value].as_str()),
+                None => variant,
+            });
+            own.is_none_or(|own| wanted.iter().any(|value| value == own))
+        })
     }
 
     /// Every cell, as a position, with every seed.
@@ -433,27 +473,11 @@ impl Plan {
         self.dimensions.iter().any(|d| d.name == name)
     }
 
-    /// Leaves out the cells that have none of the values of one of `only`.
+    /// The axis and the values of each `--only`.
     ///
     /// # Errors
     /// An unknown axis or value.
-    pub(crate) fn keep(&mut self, only: &[Set]) -> Result<(), Problems> {
-        let only = self.checked_only(only)?;
-        let dimensions = &self.dimensions;
-        let kept = |cell: &Cell| {
-            let mut wanted = only.iter();
-            wanted.all(|choices| {
-                choices
-                    .iter()
-                    .any(|c| cell.fits(dimensions, std::slice::from_ref(c)))
-            })
-        };
-        self.cells.retain(kept);
-        Ok(())
-    }
-
-    /// The choices of each `--only`.
-    fn checked_only(&self, only: &[Set]) -> Result<Vec<Vec<(String, String)>>, Problems> {
+    fn checked_only(&self, only: &[Set]) -> Result<Vec<Choices>, Problems> {
         let mut checked = Vec::new();
         for set in only {
             let names: Vec<&str> = self.dimensions.iter().map(|d| d.name.as_str()).collect();
@@ -475,8 +499,8 @@ impl Plan {
                     "there is no value \"{unknown}\"; it has {known}{near}"
                 )));
             }
-            let pair = |label: &&str| (set.name.clone(), (*label).to_owned());
-            checked.push(labels.iter().map(pair).collect());
+            let labels = labels.into_iter().map(str::to_owned).collect();
+            checked.push((set.name.clone(), labels));
         }
         Ok(checked)
     }

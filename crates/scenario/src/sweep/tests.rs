@@ -61,6 +61,35 @@ fn cells_are_the_cross_product_with_variants() {
 }
 
 #[test]
+fn a_combination_that_is_not_chosen_is_not_resolved() {
+    // With one pair there is no second sender.
+    let sets = ["network.pairs=2,1", "traffic.bulk.from=s1,s2"];
+    let error = plan("whole", BASE, &sets, &[]).unwrap_err();
+    let cell = "with network.pairs=1 traffic.bulk.from=s2: ";
+    assert!(error.contains(cell), "{error}");
+    let some = plan("part", BASE, &sets, &["traffic.bulk.from=s1"]).unwrap();
+    assert_eq!(
+        labels(&some),
+        [
+            "network.pairs=2 traffic.bulk.from=s1 variant=plain",
+            "network.pairs=2 traffic.bulk.from=s1 variant=marked",
+            "network.pairs=1 traffic.bulk.from=s1 variant=plain",
+            "network.pairs=1 traffic.bulk.from=s1 variant=marked",
+        ]
+    );
+    // Variants of combinations that are not resolved are known all the same.
+    let text = format!(
+        "{BASE}[[sweep.axis]]\nname = 'more'\nvalues.no.network.mtu = 1500\n\
+        values.yes.variant.third.network.mtu = 9000\n\
+        [sweep.expect]\nx = 'goodput_bps.sum[variant=third] > 0'\n"
+    );
+    let known = plan("known", &text, &[], &["more=no"]).unwrap();
+    assert_eq!(known.cells.len(), 2);
+    let none = plan("none", &text, &[], &["more=no", "variant=third"]).unwrap();
+    assert_eq!(none.cells, []);
+}
+
+#[test]
 fn a_named_value_sets_several_keys_and_the_command_line_chooses_among_them() {
     let text = format!(
         "{BASE}[sweep]\nrepeat = 3\n[[sweep.axis]]\nname = 'size'\n\

@@ -620,8 +620,9 @@ pub struct OperationTimes {
     pub end_ns: u64,
     /// The operation of the same rank that let it begin last; [`u32::MAX`] = none.
     pub after: u32,
-    /// Of a receive that waited for its message: rank and operation that sent it.
-    pub sender: Option<(u32, u32)>,
+    /// The other end of its message, rank and operation, if it waited for that: of a receive that
+    /// was there before its message the send, of a long send whose receive came late the receive.
+    pub partner: Option<(u32, u32)>,
 }
 
 impl Default for OperationTimes {
@@ -630,7 +631,7 @@ impl Default for OperationTimes {
             begin_ns: u64::MAX,
             end_ns: u64::MAX,
             after: u32::MAX,
-            sender: None,
+            partner: None,
         }
     }
 }

@@ -187,10 +187,10 @@ impl Run<'_> {
             let mut begin_ns = times.begin_ns;
             // Otherwise only its begin was awaited, as `irequires` says.
             if times.end_ns <= until_ns {
-                // The receive waited for its message.
-                if let Some((from, send)) = times.sender {
-                    begin_ns = self.times(from, send).begin_ns;
-                    (rank, operation) = (from, send);
+                // A receive waited for its message, or a long message for its receive.
+                if let Some((other, awaited)) = times.partner {
+                    begin_ns = self.times(other, awaited).begin_ns;
+                    (rank, operation) = (other, awaited);
                 }
                 let took_ns = times.end_ns.saturating_sub(begin_ns);
                 if kind == Kind::Compute {
@@ -226,6 +226,10 @@ impl Run<'_> {
                 if times.begin_ns == NEVER || times.end_ns != NEVER {
                     continue;
                 }
+                if lines.len() >= WAITS_MAX {
+                    lines.push("other operations wait as well".to_owned());
+                    return lines;
+                }
                 let what = rank.describe(number);
                 let peer = rank.operations()[number as usize].peer;
                 let on = match rank.operations()[number as usize].kind {
@@ -234,9 +238,6 @@ impl Run<'_> {
                     _ => format!("rank {peer}"),
                 };
                 lines.push(format!("rank {}: {what} waits for {on}", report.rank));
-                if lines.len() >= WAITS_MAX {
-                    return lines;
-                }
             }
         }
         lines
@@ -304,12 +305,17 @@ mod tests {
     use super::*;
     use sluicegate_program::goal;
 
-    fn times(begin_ns: u64, end_ns: u64, after: u32, sender: Option<(u32, u32)>) -> OperationTimes {
+    fn times(
+        begin_ns: u64,
+        end_ns: u64,
+        after: u32,
+        partner: Option<(u32, u32)>,
+    ) -> OperationTimes {
         OperationTimes {
             begin_ns,
             end_ns,
             after,
-            sender,
+            partner,
         }
     }
 
@@ -355,6 +361,27 @@ mod tests {
         assert!((result.waiting_by_rank_s[0] - 1e-9).abs() < 1e-15);
         assert!((result.waiting_by_rank_s[1] - 70e-9).abs() < 1e-15);
         assert!(result.waits.is_empty());
+    }
+
+    #[test]
+    fn the_critical_path_of_a_long_message_leads_to_a_late_receive() {
+        let text = "num_ranks 2\nrank 0 {\na: send 9000b to 1\nb: calc 10\nb requires a\n}\n\
+            rank 1 {\nc: calc 100\nd: recv 9000b from 0\nd requires c\n}\n";
+        let program = goal::read(text.as_bytes()).unwrap();
+        const NONE: u32 = u32::MAX;
+        let first = vec![
+            times(100, 204, NONE, Some((1, 1))),
+            times(204, 214, 0, None),
+        ];
+        let second = vec![times(100, 200, NONE, None), times(200, 206, 0, None)];
+        let (first, second) = (report(0, first), report(1, second));
+        let run = Run {
+            program: &program,
+            reports: &[&first, &second],
+        };
+        let path = run.result().critical_path.unwrap();
+        assert_eq!((path.messages, path.computations), (1, 2));
+        assert_eq!((path.computing_s, path.network_s), (110e-9, 4e-9));
     }
 
     #[test]

@@ -86,6 +86,10 @@ impl<F: PacketFabric> Io for Sockets<'_, F> {
         self.net.sockets.set_key(end(socket), key);
     }
 
+    fn fetch(&self, socket: SocketId) {
+        self.net.fetch_end(end(socket));
+    }
+
     #[inline]
     fn write(&mut self, socket: SocketId, bytes: u64) -> u64 {
         self.net.write(end(socket), bytes)

@@ -1,13 +1,48 @@
 //! Prefetches of the memory that events are about to read.
 
 use prefetch_index::prefetch_index;
-use sluicegate_fabric::graph::{Node, PortId};
+use sluicegate_fabric::{
+    Handle,
+    graph::{Node, PortId},
+};
 use sluicegate_tcp::Endpoint;
 
-use super::{KIND_BITS, Net, PORT, PacketFabric};
+use super::{EndId, KIND_BITS, Net, PORT, PacketFabric};
 use crate::wheel::Source;
 
+/// From so many ends on most of them are in no cache when they are needed: they have more than a
+/// kilobyte each.
+pub(super) const MANY_ENDS: usize = 1 << 14;
+
 impl<F: PacketFabric> Net<F> {
+    /// A packet has found its way through a switch, in a network of many ends. Prefetches the end
+    /// that it goes to when it leaves for its host, a link's time before it arrives there; and what
+    /// says where that end is, further away.
+    #[inline]
+    pub(super) fn fetch_receiver(&self, out: PortId, packet: Handle) {
+        let to = self.fabric.ports().pool[packet].to;
+        match self.layout.next_hops[out.index()] {
+            Node::Switch(_) => prefetch_index(&self.sockets.ends, to as usize),
+            Node::Host(_) => self.fetch_end(to),
+        }
+    }
+
+    /// Prefetches an end that will soon be used, in a network of many.
+    #[inline]
+    pub(crate) fn fetch_end(&self, end: EndId) {
+        if !self.has_many_ends {
+            return;
+        }
+        self.sockets.message_headers.fetch(end);
+        if let Some(end) = self.sockets.ends.get(end as usize) {
+            // The second of its lines.
+            prefetch_index(std::slice::from_ref(&end.key), 0);
+            if let Some(tcp) = &end.tcp {
+                tcp.fetch();
+            }
+        }
+    }
+
     /// Prefetches the memory that the arrivals of the present slot will read. In a large network
     /// little of it is in the cache, and each event would wait for its own misses. Here the misses
     /// overlap. The prefetch has several steps, because each step reads the addresses for the next.

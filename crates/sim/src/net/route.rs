@@ -115,18 +115,35 @@ impl<F: PacketFabric> Net<F> {
         scheme(&self.routes).peek(query(switch, packet, self.clock.now_ps))
     }
 
-    /// A packet arrives at a switch that learns from some, or has schemes of priorities. Returns
-    /// the port by which it continues; `None` if that is [`Net::choose`]'s.
+    /// [`Net::choose`] where switches learn from what passes them or there are many ends.
     #[inline(never)]
-    pub(super) fn snoop_arrived(
+    pub(super) fn look_and_choose(
         &mut self,
         port: PortId,
         switch: SwitchId,
         packet: Handle,
     ) -> Option<PortId> {
-        match self.routes.rewrites() {
-            true => self.pass_switch(port.opposite(), switch, packet),
-            false => self.snoop(port.opposite(), switch, packet),
+        let snooped = match self.snoops {
+            false => None,
+            true => self.snoop_arrived(port, switch, packet),
+        };
+        let out = snooped.or_else(|| self.choose(switch, packet))?;
+        if self.has_many_ends {
+            self.fetch_receiver(out, packet);
+        }
+        Some(out)
+    }
+
+    /// A packet arrives at a switch that learns from some, or has schemes of priorities. Returns
+    /// the port by which it continues; `None` if that is [`Net::choose`]'s.
+    fn snoop_arrived(&mut self, port: PortId, switch: SwitchId, packet: Handle) -> Option<PortId> {
+        if self.routes.rewrites() {
+            return self.pass_switch(port.opposite(), switch, packet);
+        }
+        let body = &self.fabric.ports().pool[packet].body;
+        match matches!(body, Body::Notification(_)) || self.routes.has_own() {
+            true => self.snoop(port.opposite(), switch, packet),
+            false => None,
         }
     }
 

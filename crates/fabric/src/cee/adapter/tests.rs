@@ -11,6 +11,8 @@ fn key(destination: u16, priority: u8) -> QueueKey {
     }
 }
 
+const LINE_BPS: u64 = 10_000_000_000;
+
 fn adapters(room_bytes: u64) -> Adapters {
     let config = CeeConfig {
         adapter_bytes: room_bytes,
@@ -103,6 +105,44 @@ fn a_sender_that_waits_for_room_is_told_once() {
 }
 
 #[test]
+fn a_queue_that_sleeps_wakes_when_a_path_is_added() {
+    let routing = SourceRouting {
+        rules: PathRules::DEFAULT,
+        limits_each: true,
+        has_limiters: true,
+        routes: Arc::new(Routes::new(&Graph::new(0, 0))),
+    };
+    let params = QcnParams::thesis(66_000);
+    let mut adapters = adapters(1);
+    let adapter = &mut adapters.adapters[0];
+    let mut waiting = Waiting::default();
+    let notify = |adapter: &mut Adapter, waiting: &mut Waiting, path, now_ps| {
+        let notice = (QueueKey { path, ..key(3, 5) }, 63);
+        let rules = (&routing, &params);
+        adapter.notified_of_path(waiting, rules, notice, LINE_BPS, now_ps, || vec![3, 4, 5]);
+    };
+    for path in [3, 5, 4] {
+        notify(adapter, &mut waiting, path, 0);
+    }
+    // All paths are in use and limited. The timer gives one up.
+    let now_ps = adapter.next_delayed_ps();
+    adapter.release_delayed(&mut waiting, now_ps, Some(&params));
+    let queue = adapter.queue(key(3, 5));
+    let voq = &mut adapter.queues[queue as usize];
+    let mut sent = [0; 2].map(|_| voq.limit(&params, 1_500, now_ps));
+    sent.sort_unstable();
+    assert_eq!(sent, [Some(3), Some(4)]);
+    adapter.list(&mut waiting, queue, now_ps, Some(&params));
+    assert_eq!(waiting, Waiting::default(), "it waits for its limiters");
+    notify(adapter, &mut waiting, 3, now_ps);
+    assert_ne!(waiting, Waiting::default(), "a path is added that is ready");
+    assert_eq!(adapter.next(&mut waiting, 5), Some(queue));
+    let timers = adapter.delayed.iter();
+    let timers = timers.filter(|Reverse((_, number))| number & PATH_TIMER != 0);
+    assert_eq!(timers.count(), adapter.delayed.len(), "it is listed once");
+}
+
+#[test]
 fn paths_take_memory_only_while_they_are_used() {
     let routing = SourceRouting {
         rules: PathRules::DEFAULT,
@@ -117,7 +157,8 @@ fn paths_take_memory_only_while_they_are_used() {
         let notice = (on_path(path), 63);
         let values = || vec![3, 4, 5];
         let rules = (&routing, &params);
-        adapters.adapters[0].notified_of_path(rules, notice, 10_000_000_000, now_ps, values);
+        let waiting = &mut Waiting::default();
+        adapters.adapters[0].notified_of_path(waiting, rules, notice, LINE_BPS, now_ps, values);
     };
     assert_eq!(adapters.paths(HostId(0), key(3, 5)), None);
     notify(&mut adapters, 3, 0);

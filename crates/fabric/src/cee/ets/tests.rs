@@ -180,6 +180,30 @@ fn classes() -> impl Strategy<Value = Vec<(u8, u32)>> {
 }
 
 proptest! {
+    /// The short way of a priority that is the only eligible one is that of any other choice.
+    #[test]
+    fn a_priority_alone_is_one_among_others(
+        shared in classes(),
+        strict: u8,
+        steps in proptest::collection::vec((any::<u8>(), 60u32..3_000), 1..60),
+    ) {
+        let all = shared.iter().map(|&(members, share)| {
+            (members, (members & strict == 0).then_some(share))
+        });
+        let config = config(&all.collect::<Vec<_>>());
+        let [mut short, mut long] = [(); 2].map(|()| Ets::new(&config, 1_500));
+        for (eligible, bytes) in steps {
+            // Every second choice has one priority.
+            let one = 1u8 << (eligible % 8);
+            let eligible = if bytes % 2 == 0 { one } else { eligible | one };
+            let chosen = short.choose(eligible, &|_| bytes);
+            prop_assert_eq!(chosen, Some(long.choose_among(eligible, &|_| bytes)));
+            prop_assert_eq!(format!("{short:?}"), format!("{long:?}"));
+        }
+    }
+}
+
+proptest! {
     #[test]
     fn classes_are_a_quantum_and_a_frame_each_away_from_their_shares_over_any_time(
         classes in classes(),

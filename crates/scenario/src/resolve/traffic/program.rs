@@ -64,20 +64,17 @@ pub fn read(
     let placement = table.get("placement");
     let datagram_bytes = read_transport(table, network);
     let ranks = asked.map_or(on.len() as u64, |ranks| ranks as u64);
+    // Nothing is generated for ranks that have no place.
+    if table.get("goal").is_none() && !has_room(table, ranks, &on) {
+        return (None, Vec::new());
+    }
     let Some(program) = read_program(table, checks.directory, ranks, asked.is_some()) else {
         return (None, Vec::new());
     };
-    let item = table.get("ranks").unwrap_or_else(|| table.item().clone());
-    if program.ranks.len() > on.len() && !on.is_empty() {
-        let reason = format!(
-            "the program has {} ranks, and {} tenants to put them on",
-            program.ranks.len(),
-            on.len()
-        );
-        let advice = "add hosts or `tenants_per_host`; a tenant has one rank of a program";
-        item.complain(reason, advice);
+    if !has_room(table, program.ranks.len() as u64, &on) {
         return (None, Vec::new());
     }
+    let item = table.get("ranks").unwrap_or_else(|| table.item().clone());
     if let Err(fault) = check::check(&program, eager_bytes) {
         let rank = fault
             .rank
@@ -103,6 +100,21 @@ pub fn read(
         datagram_bytes,
     };
     (Some(kind), pairs)
+}
+
+/// Whether there are as many tenants as ranks.
+fn has_room(table: &Table<'_>, ranks: u64, on: &[usize]) -> bool {
+    if ranks <= on.len() as u64 || on.is_empty() {
+        return true;
+    }
+    let item = table.get("ranks").unwrap_or_else(|| table.item().clone());
+    let reason = format!(
+        "the program has {ranks} ranks, and {} tenants to put them on",
+        on.len()
+    );
+    let advice = "add hosts or `tenants_per_host`; a tenant has one rank of a program";
+    item.complain(reason, advice);
+    false
 }
 
 /// The payload of datagrams, if messages are such: only where none is lost.
@@ -243,6 +255,8 @@ fn generate(table: &Table<'_>, item: &Item<'_>, pattern: Pattern, ranks: u32) ->
             table.refuse("grid", "belongs to a halo exchange");
             table.refuse("distance", "belongs to a shift");
             let algorithm = algorithm.unwrap_or(collective.algorithms()[0]);
+            let transfers = Rounds::transfers_max(collective, algorithm, ranks);
+            check_size(item, transfers, iterations)?;
             match Rounds::of(collective, algorithm, ranks.max(1)) {
                 Ok(rounds) => rounds,
                 Err(reason) => {
@@ -262,7 +276,7 @@ fn generate(table: &Table<'_>, item: &Item<'_>, pattern: Pattern, ranks: u32) ->
         return None;
     }
     let transfers: usize = rounds.rounds.iter().map(Vec::len).sum();
-    check_size(item, transfers, iterations)?;
+    check_size(item, transfers as u64, iterations)?;
     let name = item.text().unwrap_or_default();
     let group: Vec<u32> = (0..ranks).collect();
     let bytes = size.unwrap_or(0);
@@ -295,6 +309,10 @@ fn read_skeleton(table: &Table<'_>, item: &Item<'_>, ranks: u32, asked: bool) ->
         true => ranks,
         false => nas::most_ranks(kernel?, ranks),
     };
+    if matches!(kernel?, Kernel::Ft | Kernel::Is) {
+        // Everybody sends to everybody.
+        check_size(item, u64::from(ranks).pow(2), iterations)?;
+    }
     let rounds = match nas::iteration(kernel?, class?, ranks) {
         Ok(rounds) => rounds,
         Err(reason) => {
@@ -302,8 +320,8 @@ fn read_skeleton(table: &Table<'_>, item: &Item<'_>, ranks: u32, asked: bool) ->
             return None;
         }
     };
-    let messages = rounds.iter().map(Vec::len).sum();
-    check_size(item, messages, iterations)?;
+    let messages: usize = rounds.iter().map(Vec::len).sum();
+    check_size(item, messages as u64, iterations)?;
     Some(repeat(
         &name,
         iterations,
@@ -321,8 +339,8 @@ fn read_iterations(table: &Table<'_>) -> (u64, Duration) {
 }
 
 /// Refuses more operations than a program may have; of each message there are two.
-fn check_size(item: &Item<'_>, messages: usize, iterations: u64) -> Option<()> {
-    let operations = iterations.saturating_mul(2 * messages as u64);
+fn check_size(item: &Item<'_>, messages: u64, iterations: u64) -> Option<()> {
+    let operations = iterations.saturating_mul(2 * messages);
     if operations > OPERATIONS_MAX {
         let reason = format!("{operations} operations, above {OPERATIONS_MAX}");
         item.complain(reason, "use fewer `iterations` or ranks");

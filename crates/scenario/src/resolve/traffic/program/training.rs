@@ -10,6 +10,8 @@ use sluicegate_program::{
     training::Training,
 };
 
+use super::OPERATIONS_MAX;
+
 const ADVICE: &str = "for example training = { parameters = 70e9, layers = 80, hidden = 8192, \
                       tokens = 4096, data = 8, tensor = 8, pipeline = 4, micro_batches = 8, flops = 400e12 }";
 
@@ -67,6 +69,13 @@ fn is_possible(table: &Table<'_>, training: &Training) -> bool {
     if training.ranks() > u64::from(RANKS_MAX) {
         let reason = format!("{} ranks, above {RANKS_MAX}", training.ranks());
         table.item().complain(reason, "choose smaller degrees");
+        return false;
+    }
+    let operations = training.operations_max();
+    if operations > OPERATIONS_MAX {
+        let reason = format!("up to {operations} operations, above {OPERATIONS_MAX}");
+        let advice = "use fewer `micro_batches` or `layers`, or `tensor_rate`";
+        table.item().complain(reason, advice);
         return false;
     }
     if training.layers % training.pipeline != 0 {
