@@ -14,7 +14,6 @@ use sluicegate_config::units::{format_bytes, format_duration};
 use sluicegate_dataplane::{
     config::{self, Config, Kind},
     control::{self, Ask},
-    lanes::PRIORITIES,
     service::Service,
     vhost::session::Mode,
 };
@@ -205,8 +204,7 @@ fn summary(config: &Config) -> String {
         }
         0 => format!("lossy: {queue} frames wait for each port\n"),
         _ => {
-            let listed = (0..PRIORITIES).filter(|&it| lanes.is_lossless(it));
-            let listed: Vec<_> = listed.map(|it| it.to_string()).collect();
+            let listed: Vec<_> = lanes.listed().map(|it| it.to_string()).collect();
             format!(
                 "lossless priorities: {}; of each priority {queue} frames wait for each port\n",
                 listed.join(", ")

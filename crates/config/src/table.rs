@@ -179,6 +179,21 @@ impl<'a> Item<'a> {
         }
     }
 
+    /// Priorities of IEEE 802.1Q, 0 to 7: bit p is set if the item is priority p, or its list has it.
+    pub fn priorities(&self) -> u8 {
+        let one = |bits: u8, item: &Item<'_>| {
+            let Some(priority) = item.integer(0..=7) else {
+                return bits;
+            };
+            let bit = 1 << priority;
+            if bits & bit != 0 {
+                item.complain(format!("priority {priority} is here twice"), "name it once");
+            }
+            bits | bit
+        };
+        self.one_or_more().iter().fold(0, one)
+    }
+
     fn elements(&self, nodes: &'a [Node]) -> Vec<Item<'a>> {
         let indexed = nodes.iter().enumerate();
         indexed

@@ -276,32 +276,17 @@ fn read_lanes(table: &Table<'_>) -> Option<Lanes> {
     Some(match &item.node().value {
         Value::Boolean(true) => Lanes::LOSSLESS,
         Value::Boolean(false) => Lanes::LOSSY,
-        Value::Integer(_) | Value::List(_) => Lanes::each(read_priorities(&item)),
+        Value::List(listed) if listed.is_empty() => {
+            item.complain("must not be empty", "give false, or leave it out");
+            return None;
+        }
+        Value::Integer(_) | Value::List(_) => Lanes::each(item.priorities()),
         _ => {
             let advice = "give true, false, a priority or a list of priorities";
             item.complain("says neither whether nor which", advice);
             return None;
         }
     })
-}
-
-/// Bit p: priority p is named.
-fn read_priorities(item: &Item<'_>) -> u8 {
-    let listed = item.one_or_more();
-    if listed.is_empty() {
-        item.complain("must not be empty", "give false, or leave it out");
-    }
-    let mut bits = 0;
-    for item in listed {
-        let Some(priority) = item.integer(0..=i64::from(PRIORITIES) - 1) else {
-            continue;
-        };
-        if bits >> priority & 1 != 0 {
-            item.complain(format!("priority {priority} is here twice"), "name it once");
-        }
-        bits |= 1 << priority;
-    }
-    bits
 }
 
 fn read_priority(item: &Item<'_>) -> Option<Priority> {

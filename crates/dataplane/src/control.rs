@@ -28,7 +28,7 @@ use crate::{
     config::show_mac,
     count::Drop,
     engine::{Bay, Engine},
-    lanes::{Lanes, PRIORITIES},
+    lanes::Lanes,
     port::Port,
     report::Report,
     service::{Service, reload_file},
@@ -239,10 +239,7 @@ fn lossless(lanes: Lanes) -> Value {
     match lanes.lossless() {
         u8::MAX => true.into(),
         0 => false.into(),
-        _ => {
-            let priorities = (0..PRIORITIES).filter(|&it| lanes.is_lossless(it));
-            priorities.collect()
-        }
+        _ => lanes.listed().collect(),
     }
 }
 

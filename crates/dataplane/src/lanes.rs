@@ -99,6 +99,11 @@ impl Lanes {
         self.lossless >> priority & 1 != 0
     }
 
+    /// The lossless priorities, from the lowest.
+    pub fn listed(self) -> impl Iterator<Item = u8> {
+        (0..PRIORITIES).filter(move |&priority| self.is_lossless(priority))
+    }
+
     /// How many there are.
     pub fn count(self) -> u8 {
         1 << self.bits

@@ -70,6 +70,19 @@ impl<'a> Outgoing<'a> {
         }
     }
 
+    /// A frame whose bytes are all here, of no guest.
+    pub fn whole(bytes: &'a [u8], work: Work, memory: &'a Memory) -> Self {
+        Self {
+            pair: 0,
+            start: bytes,
+            own: None,
+            pieces: &[],
+            memory,
+            work,
+            rest_bytes: 0,
+        }
+    }
+
     /// Appends its first `bytes` bytes, or all.
     pub fn head(&self, bytes: usize, to: &mut Vec<u8>) {
         let start = &self.start[..bytes.min(self.start.len())];
@@ -236,7 +249,7 @@ impl Port {
         }
     }
 
-    /// Shows whoever is behind it what it has received (`sent = false`), or which buffers it may
+    /// Shows the guest or the peer what it has received (`sent = false`), or which buffers it may
     /// use again (`sent = true`).
     pub fn publish(&mut self, sent: bool) {
         match self {

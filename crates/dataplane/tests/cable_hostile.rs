@@ -9,14 +9,16 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
 use common::{
     PLAIN,
     cables::{Place, Switch},
-    frame, introduce, mac, number, until,
+    frame, mac, number,
+    others::Others,
+    until,
 };
 use sluicegate_dataplane::{
     count::Drop as Reason,
@@ -32,44 +34,6 @@ const INWARD: usize = 1;
 
 fn layout() -> Layout {
     Layout::new(64, 2048).expect("a layout")
-}
-
-/// Two guests that send to each other all the time, and to nobody, so that the cable gets frames.
-struct Others {
-    ends: Arc<AtomicBool>,
-    thread: JoinHandle<u64>,
-}
-
-impl Others {
-    fn begin(place: &Place) -> Self {
-        let [mut a, mut b] = ["a", "b"].map(|name| place.guest(name, PLAIN));
-        introduce(&mut [(&mut a, 1), (&mut b, 2)]);
-        let ends = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&ends);
-        let thread = thread::spawn(move || {
-            let mut count = 0;
-            while !asked.load(Ordering::Relaxed) {
-                until("room", || a.send(&frame(mac(2), mac(1), count, 100)));
-                if count % 16 == 0 {
-                    until("room", || a.send(&frame(mac(9), mac(1), count, 100)));
-                }
-                let mut bytes = b.expect();
-                while bytes[..6] != mac(2) {
-                    bytes = b.expect();
-                }
-                assert_eq!(number(&bytes), (1, count));
-                while a.receive().is_some() {}
-                count += 1;
-            }
-            count
-        });
-        Self { ends, thread }
-    }
-
-    fn end(self) {
-        self.ends.store(true, Ordering::Relaxed);
-        assert!(self.thread.join().expect("others go on") > 0);
-    }
 }
 
 /// A switch with a cable that listens, and two guests.
@@ -105,7 +69,7 @@ fn works(place: &Place, switch: &Switch) {
 fn closes(reason: &str, attack: impl FnOnce(&mut End)) {
     let place = Place::new();
     let switch = switch(&place);
-    let others = Others::begin(&place);
+    let others = Others::begin(["a", "b"].map(|name| place.guest(name, PLAIN)));
     let mut bad = place.end();
     switch.until_up(CABLE);
     attack(&mut bad);
@@ -192,7 +156,7 @@ fn a_storm_of_kicks() {
 fn headers_that_lie_are_counted_and_the_port_goes_on() {
     let place = Place::new();
     let switch = switch(&place);
-    let others = Others::begin(&place);
+    let others = Others::begin(["a", "b"].map(|name| place.guest(name, PLAIN)));
     let bad = place.end();
     switch.until_up(CABLE);
     let places = layout().places(INWARD);
@@ -218,7 +182,7 @@ fn headers_that_lie_are_counted_and_the_port_goes_on() {
 fn a_peer_that_says_nothing_or_garbage_does_not_keep_others_out() {
     let place = Place::new();
     let switch = switch(&place);
-    let others = Others::begin(&place);
+    let others = Others::begin(["a", "b"].map(|name| place.guest(name, PLAIN)));
     let silent = UnixStream::connect(place.at("cable")).expect("it listens");
     let refused = |part: &str| {
         until(part, || {
@@ -287,7 +251,7 @@ fn a_listener_that_lets_nobody_in_or_offers_nonsense_is_asked_now_and_then() {
     let place = Place::new();
     let listener = std::os::unix::net::UnixListener::bind(place.at("cable")).expect("a socket");
     let switch = place.switch("right", &["a", "b"], "listen = false");
-    let others = Others::begin(&place);
+    let others = Others::begin(["a", "b"].map(|name| place.guest(name, PLAIN)));
     let mut count = 0;
     let until_then = Instant::now() + Duration::from_millis(2500);
     listener.set_nonblocking(true).expect("a flag");

@@ -2,18 +2,11 @@
 
 mod common;
 
-use std::{
-    io::Write,
-    os::unix::net::UnixStream,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+use std::{io::Write, os::unix::net::UnixStream, thread, time::Duration};
 
-use common::{Bench, GUEST, Guest, LINUX, PLAIN, SIZE, frame, introduce, mac, number, until};
+use common::{
+    Bench, GUEST, Guest, LINUX, PLAIN, SIZE, frame, introduce, mac, others::Others, until,
+};
 use rustix::fs::ftruncate;
 use sluicegate_dataplane::{
     count::Drop as Reason,
@@ -24,50 +17,11 @@ const WRITE: u16 = 2;
 const NEXT: u16 = 1;
 const INDIRECT: u16 = 4;
 
-/// Two guests that send to each other all the time.
-struct Others {
-    ends: Arc<AtomicBool>,
-    thread: JoinHandle<u64>,
-}
-
-impl Others {
-    fn begin(bench: &Bench) -> Self {
-        let [mut a, mut b] = ["a", "b"].map(|port| bench.guest(port, PLAIN));
-        introduce(&mut [(&mut a, 1), (&mut b, 2)]);
-        let ends = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&ends);
-        let thread = thread::spawn(move || {
-            let mut count = 0;
-            while !asked.load(Ordering::Relaxed) {
-                until("room", || a.send(&frame(mac(2), mac(1), count, 100)));
-                // What nobody knows is flooded, to the hostile guest as well.
-                if count % 16 == 0 {
-                    until("room", || a.send(&frame(mac(9), mac(1), count, 100)));
-                }
-                let mut bytes = b.expect();
-                while bytes[..6] != mac(2) {
-                    bytes = b.expect();
-                }
-                assert_eq!(number(&bytes), (1, count));
-                while a.receive().is_some() {}
-                count += 1;
-            }
-            count
-        });
-        Self { ends, thread }
-    }
-
-    fn end(self) {
-        self.ends.store(true, Ordering::Relaxed);
-        assert!(self.thread.join().expect("others go on") > 0);
-    }
-}
-
 /// Lets a hostile guest do something, and checks that its port is closed for this reason, that
 /// others go on, and that a guest that behaves can connect to the port again.
 fn closes(reason: &str, attack: impl Fn(&mut Guest)) {
     let bench = Bench::new("", &[("a", ""), ("b", ""), ("bad", "")]);
-    let others = Others::begin(&bench);
+    let others = Others::begin(["a", "b"].map(|port| bench.guest(port, PLAIN)));
     let mut bad = bench.guest("bad", LINUX);
     attack(&mut bad);
     until(reason, || {
@@ -253,7 +207,7 @@ fn a_ring_that_begins_anew_smaller_while_parts_of_its_segments_wait() {
 #[test]
 fn frames_that_are_none_are_counted_and_go_nowhere() {
     let bench = Bench::new("", &[("a", ""), ("b", ""), ("bad", "")]);
-    let others = Others::begin(&bench);
+    let others = Others::begin(["a", "b"].map(|port| bench.guest(port, PLAIN)));
     let mut bad = bench.guest("bad", LINUX);
     // Too short, empty, without a header, and one whose header lies.
     for bytes in [0, 5, 12, 20] {
@@ -289,7 +243,7 @@ fn frames_that_are_none_are_counted_and_go_nowhere() {
 #[test]
 fn a_storm_of_kicks_and_garbage_on_the_socket() {
     let bench = Bench::new("", &[("a", ""), ("b", ""), ("bad", "")]);
-    let others = Others::begin(&bench);
+    let others = Others::begin(["a", "b"].map(|port| bench.guest(port, PLAIN)));
     let bad = bench.guest("bad", LINUX);
     for _ in 0..100_000 {
         bad.transmit.kick.write(1).ok();

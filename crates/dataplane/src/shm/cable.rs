@@ -155,7 +155,7 @@ impl Plug {
             true => self.receiver.show(),
         };
         if kicks {
-            // A socket that is full has a kick in it already; one that is closed has nobody behind.
+            // A full socket holds a kick already, and a closed one has no reader.
             let _ = send(
                 &self.stream,
                 &[0],

@@ -83,10 +83,10 @@ impl End {
     /// Connects to a switch that listens. `takes` is what this program takes.
     ///
     /// # Errors
-    /// Nobody listens there, or there is no agreement.
+    /// No switch listens there, or the two sides do not agree.
     pub fn connect(path: &Path, takes: Takes) -> anyhow::Result<Self> {
         let stream = UnixStream::connect(path);
-        let stream = stream.with_context(|| format!("nobody listens at {}", path.display()))?;
+        let stream = stream.with_context(|| format!("no switch listens at {}", path.display()))?;
         Self::over(stream, Mode::Client, Layout::default(), takes)
     }
 
@@ -133,15 +133,8 @@ impl End {
     /// # Errors
     /// The peer breaks the rules, or takes no such frame.
     pub fn send(&mut self, bytes: &[u8], work: Work) -> Result<bool, Ended> {
-        let frame = Outgoing {
-            pair: 0,
-            start: bytes,
-            own: None,
-            pieces: &[],
-            memory: &Memory::default(),
-            work,
-            rest_bytes: 0,
-        };
+        let memory = Memory::default();
+        let frame = Outgoing::whole(bytes, work, &memory);
         match self.plug.deliver(&frame)? {
             Delivery::Done => {
                 self.plug.publish(false);

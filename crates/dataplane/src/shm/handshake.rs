@@ -3,7 +3,7 @@
 //! ```text
 //!  client ── hello: version, what it takes ──────────▶ server
 //!  client ◀── offer: sizes, what it takes; memfd ───── server
-//!  client ── ready ──────────────────────────────────▶ server     (or a refusal, from either)
+//!  client ── ready ──────────────────────────────────▶ server     (each side may refuse instead)
 //! ```
 //!
 //! | bytes | |
@@ -60,7 +60,7 @@ const REFUSAL: u32 = 4;
 /// Why there is no cable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failed {
-    /// The peer went without a word, as somebody who only looks whether a socket answers.
+    /// The peer closed the socket before it said anything, as a probe of the socket does.
     Silently,
     /// This is wrong.
     Because(String),

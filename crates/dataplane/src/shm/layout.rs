@@ -1,4 +1,4 @@
-//! The shared memory: what lies where, and a file whose length nobody can change.
+//! The layout of the shared memory, and its file, whose length is sealed.
 //!
 //! ```text
 //!  page 0   of each direction: index offered, index returned, receiver asks, sender asks

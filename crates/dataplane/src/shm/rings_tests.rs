@@ -45,15 +45,8 @@ impl Both {
     }
 
     fn send(&mut self, bytes: &[u8], work: Work) -> Delivery {
-        let frame = Outgoing {
-            pair: 0,
-            start: bytes,
-            own: None,
-            pieces: &[],
-            memory: &Memory::default(),
-            work,
-            rest_bytes: 0,
-        };
+        let memory = Memory::default();
+        let frame = Outgoing::whole(bytes, work, &memory);
         let sent = self.sender.put(&self.memory, &frame);
         self.sender.show();
         sent.expect("an honest receiver")

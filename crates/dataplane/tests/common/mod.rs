@@ -3,6 +3,7 @@
 #![allow(dead_code)] // each test program uses a part
 
 pub mod cables;
+pub mod others;
 pub mod spaces;
 
 use std::{

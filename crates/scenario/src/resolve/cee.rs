@@ -154,28 +154,13 @@ fn read_priorities(table: &Table<'_>, default: u8) -> u8 {
         None => default,
         Some(item) if item.is_text() => item.choice(&[("all", u8::MAX)]).unwrap_or(default),
         Some(item) => {
-            let bits = listed_priorities(&item);
+            let bits = item.priorities();
             if item.is_list() && item.one_or_more().is_empty() {
                 item.complain("must not be empty", "leave the table out for none");
             }
             bits
         }
     }
-}
-
-/// Bit p: the item, or its list, has priority p.
-pub fn listed_priorities(item: &Item<'_>) -> u8 {
-    let one = |bits: u8, item: &Item<'_>| {
-        let Some(priority) = item.integer(0..=PRIORITIES as i64 - 1) else {
-            return bits;
-        };
-        let bit = 1 << priority;
-        if bits & bit != 0 {
-            item.complain(format!("priority {priority} is here twice"), "name it once");
-        }
-        bits | bit
-    };
-    item.one_or_more().iter().fold(0, one)
 }
 
 fn read_qcn(table: Table<'_>, (routing, own): (Routing, &[(u8, Routing)])) -> QcnConfig {
@@ -296,7 +281,7 @@ fn read_class(own: &Table<'_>, taken: u8) -> (EtsClass, bool) {
     if item.is_text() {
         return (class, item.choice(&[("rest", ())]).is_some());
     }
-    class.priorities = listed_priorities(&item);
+    class.priorities = item.priorities();
     let twice = class.priorities & taken;
     if twice != 0 {
         let reason = format!("priority {} is in a class already", twice.trailing_zeros());

@@ -5,9 +5,7 @@ use std::time::Duration;
 use sluicegate_config::{document::Value, table::Table, units::parse_rate};
 
 use super::{
-    ETHERNET_BYTES,
-    cee::listed_priorities,
-    duration,
+    ETHERNET_BYTES, duration,
     network::{read_rate, read_size},
 };
 use crate::{
@@ -61,7 +59,7 @@ fn read_lossless(table: &Table<'_>) -> Option<u8> {
             item.complain("must not be empty", "give false, or leave it out");
             0
         }
-        Value::Integer(_) | Value::List(_) => listed_priorities(&item),
+        Value::Integer(_) | Value::List(_) => item.priorities(),
         _ => {
             let advice = "give true, false, a priority or a list of priorities";
             item.complain("says neither whether nor which", advice);

@@ -7,7 +7,7 @@ use sluicegate_fabric::{
     routing::{DropPath, SelectPath, Split},
 };
 
-use super::{cee::listed_priorities, duration, ps};
+use super::{duration, ps};
 use crate::experiment::{Traffic, Variant};
 
 /// The shortest and the longest time of a scheme.
@@ -54,7 +54,7 @@ pub fn read_of_priorities(network: &Table<'_>) -> Vec<(u8, Routing)> {
     let mut taken = 0;
     let mut read_one = |own: Table<'_>| {
         let priorities = own.get("priorities").map_or(0, |item| {
-            let priorities = listed_priorities(&item);
+            let priorities = item.priorities();
             let twice = priorities & taken;
             if twice != 0 {
                 let reason = format!("priority {} has a scheme already", twice.trailing_zeros());

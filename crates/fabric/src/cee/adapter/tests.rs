@@ -13,6 +13,15 @@ fn key(destination: u16, priority: u8) -> QueueKey {
 
 const LINE_BPS: u64 = 10_000_000_000;
 
+fn r3c2() -> SourceRouting {
+    SourceRouting {
+        rules: PathRules::DEFAULT,
+        limits_each: true,
+        has_limiters: true,
+        routes: Arc::new(Routes::new(&Graph::new(0, 0))),
+    }
+}
+
 fn adapters(room_bytes: u64) -> Adapters {
     let config = CeeConfig {
         adapter_bytes: room_bytes,
@@ -106,12 +115,7 @@ fn a_sender_that_waits_for_room_is_told_once() {
 
 #[test]
 fn a_queue_that_sleeps_wakes_when_a_path_is_added() {
-    let routing = SourceRouting {
-        rules: PathRules::DEFAULT,
-        limits_each: true,
-        has_limiters: true,
-        routes: Arc::new(Routes::new(&Graph::new(0, 0))),
-    };
+    let routing = r3c2();
     let params = QcnParams::thesis(66_000);
     let mut adapters = adapters(1);
     let adapter = &mut adapters.adapters[0];
@@ -144,12 +148,7 @@ fn a_queue_that_sleeps_wakes_when_a_path_is_added() {
 
 #[test]
 fn paths_take_memory_only_while_they_are_used() {
-    let routing = SourceRouting {
-        rules: PathRules::DEFAULT,
-        limits_each: true,
-        has_limiters: true,
-        routes: Arc::new(Routes::new(&Graph::new(0, 0))),
-    };
+    let routing = r3c2();
     let params = QcnParams::thesis(66_000);
     let mut adapters = adapters(1);
     let on_path = |path| QueueKey { path, ..key(3, 5) };
