@@ -179,7 +179,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Priorities of IEEE 802.1Q, 0 to 7: bit p is set if the item is priority p, or its list has it.
+    /// Priorities of IEEE 802.1Q, 0 to 7: bit p is set if the item is priority p or a list with it.
     pub fn priorities(&self) -> u8 {
         let one = |bits: u8, item: &Item<'_>| {
             let Some(priority) = item.integer(0..=7) else {
