@@ -643,20 +643,38 @@ fn timed<F: FabricOf>(text: &str) -> Result<Timed<App, F>> {
     Ok(Timed::of(engine, Arc::new(Done::default())))
 }
 
-/// 255 messages of 4 KB from each rank, eight times; or one of as many bytes.
-fn work_of_256(is_program: bool) -> String {
-    let work = match is_program {
-        true => "kind = 'program'\ncollective = 'all-to-all'\nsize = '1024KB'\niterations = 8\n",
-        false => {
-            "kind = 'program'\ncollective = 'shift'\ndistance = 85\nsize = '8160KB'\neager = '8160KB'\n"
-        }
-    };
-    format!(
-        "warmup = '0s'\nduration = '1s'\n[network]\ntopology = 'fat-tree'\nchildren = [8, 8, 4]\n\
-         parents = [1, 8, 8]\nrate = '10Gbit'\ndelay = '1us'\n\
-         marking = {{ kind = 'threshold', k = '97500B' }}\n\
-         [tenant.default]\ncongestion_control = 'dctcp'\necn = true\n[traffic.work]\n{work}"
-    )
+/// What 256 hosts of [`compare_program`] send: the same bytes in three forms.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// 255 messages of 4 KB from each rank, eight times.
+    Program,
+    /// The bytes of each pair as one flow.
+    FlowsOfPairs,
+    /// The bytes of each host as one flow.
+    FlowsOfHosts,
+}
+
+impl Form {
+    fn scenario(self) -> String {
+        let work = match self {
+            Form::Program => {
+                "kind = 'program'\ncollective = 'all-to-all'\nsize = '1024KB'\niterations = 8\n"
+            }
+            Form::FlowsOfPairs => {
+                "kind = 'program'\ncollective = 'all-to-all'\nsize = '8192KB'\neager = '8192KB'\n"
+            }
+            Form::FlowsOfHosts => {
+                "kind = 'program'\ncollective = 'shift'\ndistance = 85\nsize = '8160KB'\n\
+                 eager = '8160KB'\n"
+            }
+        };
+        format!(
+            "warmup = '0s'\nduration = '1s'\n[network]\ntopology = 'fat-tree'\n\
+             children = [8, 8, 4]\nparents = [1, 8, 8]\nrate = '10Gbit'\ndelay = '1us'\n\
+             marking = {{ kind = 'threshold', k = '97500B' }}\n\
+             [tenant.default]\ncongestion_control = 'dctcp'\necn = true\n[traffic.work]\n{work}"
+        )
+    }
 }
 
 /// How much of it is simulated: all of it, in turns of 500 us.
@@ -679,9 +697,9 @@ struct Shares {
 }
 
 impl Shares {
-    fn new(is_program: bool) -> Result<Self> {
+    fn new(form: Form) -> Result<Self> {
         let begun_s = thread_s()?;
-        let network = timed::<Plain>(&work_of_256(is_program))?;
+        let network = timed::<Plain>(&form.scenario())?;
         Ok(Self {
             network,
             made_s: thread_s()? - begun_s,
@@ -702,35 +720,55 @@ impl Shares {
     }
 }
 
-/// A program of a million operations beside plain flows, with making and checking of both and
-/// without.
+/// A program of a million operations beside plain flows of its pairs and of its hosts, with making
+/// and checking and without.
 fn compare_program(name: &str) -> Result<()> {
-    let (mut program, mut flows) = (Shares::new(true)?, Shares::new(false)?);
+    let forms = [Form::Program, Form::FlowsOfPairs, Form::FlowsOfHosts];
+    let mut all = forms
+        .into_iter()
+        .map(Shares::new)
+        .collect::<Result<Vec<_>>>()?;
     for turn in 1..=PROGRAM_TURNS {
-        program.run_until(turn * PROGRAM_TURN_PS)?;
-        flows.run_until(turn * PROGRAM_TURN_PS)?;
+        for shares in &mut all {
+            shares.run_until(turn * PROGRAM_TURN_PS)?;
+        }
     }
-    for shares in [&program, &flows] {
+    for shares in &all {
         shares.network.engine.account()?;
         let is_complete = shares.network.engine.is_complete();
         ensure!(is_complete, "{name}: operations have not ended");
     }
-    let all = |shares: &Shares| shares.speed(shares.made_s + shares.ran_s);
+    let whole = |shares: &Shares| shares.speed(shares.made_s + shares.ran_s);
     let run = |shares: &Shares| shares.speed(shares.ran_s);
+    let [program, of_pairs, of_hosts] = &all[..] else {
+        unreachable!("three forms");
+    };
     println!(
-        "{name}: {:.1} M packet-hops/s, {:.2} of plain flows of as many bytes ({:.1} M), {} MB for \
-         both, making and checking included ({:.2} s); without it {:.1} M, {:.2} of {:.1} M; \
-         {:.1} and {:.1} M hops",
-        all(&program),
-        all(&program) / all(&flows),
-        all(&flows),
-        resident_mb()?,
+        "{name}: {:.1} M packet-hops/s, making and checking included ({:.2} s), {:.1} M without; \
+         {} MB for all",
+        whole(program),
         program.made_s,
-        run(&program),
-        run(&program) / run(&flows),
-        run(&flows),
-        program.network.engine.hops() as f64 / 1e6,
-        flows.network.engine.hops() as f64 / 1e6,
+        run(program),
+        resident_mb()?,
+    );
+    for (shares, what) in [
+        (of_pairs, "a flow for each pair"),
+        (of_hosts, "a flow from each host"),
+    ] {
+        println!(
+            "{name}: {:.2} of {what} with as many bytes ({:.1} M), {:.2} without ({:.1} M)",
+            whole(program) / whole(shares),
+            whole(shares),
+            run(program) / run(shares),
+            run(shares),
+        );
+    }
+    let hops = |shares: &Shares| shares.network.engine.hops() as f64 / 1e6;
+    println!(
+        "{name}: {:.1}, {:.1} and {:.1} M hops",
+        hops(program),
+        hops(of_pairs),
+        hops(of_hosts)
     );
     Ok(())
 }
