@@ -5,10 +5,13 @@ use std::{
     fs::{self, File},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
-    process::ExitStatus,
+    process::{Child, ExitStatus},
+    thread,
+    time::Duration,
 };
 
 use anyhow::{Context, anyhow};
+use rustix::process::{Pid, Signal, kill_process};
 use sluicegate_program::goal;
 use sluicegate_trace::{
     merge::{self, Figures, Merged},
@@ -20,6 +23,9 @@ use crate::{
     interrupt,
     output::{self, Failure},
 };
+
+/// Between two looks whether the command has ended.
+const LOOK: Duration = Duration::from_millis(20);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -135,14 +141,32 @@ fn start(
     library: &Path,
     traces: &Path,
 ) -> anyhow::Result<ExitStatus> {
-    let status = record::command(words, library, traces).status();
-    status.map_err(|error| match (error.kind(), name) {
+    let child = record::command(words, library, traces).spawn();
+    let mut child = child.map_err(|error| match (error.kind(), name) {
         (io::ErrorKind::NotFound, "mpirun" | "mpiexec" | "orterun") => {
             anyhow!("there is no {name}; on Debian: apt-get install openmpi-bin")
         }
         (io::ErrorKind::NotFound, _) => anyhow!("there is no command {name}"),
         _ => anyhow!("cannot start {name}: {error}"),
-    })
+    })?;
+    await_end(&mut child).with_context(|| format!("waiting for {name}"))
+}
+
+/// Waits for the command, and asks it to end when the user asks this one: a signal that only this
+/// process has got leaves no ranks behind.
+fn await_end(child: &mut Child) -> anyhow::Result<ExitStatus> {
+    let mut asked = false;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if interrupt::requested() && !asked {
+            asked = true;
+            // It is not waited for yet, so that the number is still its own.
+            kill_process(Pid::from_child(child), Signal::TERM)?;
+        }
+        thread::sleep(LOOK);
+    }
 }
 
 fn no_traces(name: &str, status: ExitStatus) -> anyhow::Error {

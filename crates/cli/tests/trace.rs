@@ -5,6 +5,8 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
+    thread,
+    time::Duration,
 };
 
 use sluicegate_program::{Kind, Operation, Program, check, goal};
@@ -198,6 +200,29 @@ fn a_rank_that_dies_leaves_what_it_did() {
     let again = trace(&scratch.0, &["--traces", "kept"], &[]);
     assert_eq!(again.status.code(), Some(2));
     assert!(text(&again.stderr).contains("kept: the directory is not empty"));
+}
+
+#[test]
+fn a_signal_to_the_command_ends_the_ranks() {
+    let scratch = Scratch::new("trace-signal");
+    compile(&scratch.0);
+    let words = "trace --traces kept -- mpirun -n 2 --oversubscribe --allow-run-as-root";
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sluicegate"))
+        .args(words.split(' ').chain(["./program", "wait"]))
+        .current_dir(&scratch.0)
+        .spawn()
+        .expect("the command runs");
+    let kept = scratch.0.join("kept");
+    let files = || fs::read_dir(&kept).map_or(0, Iterator::count);
+    while files() < 2 {
+        assert_eq!(child.try_wait().expect("a child"), None, "it has ended");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &pid]).status();
+    assert!(sent.expect("kill").success());
+    // It waits for mpirun, and mpirun for its ranks, which wait for an hour.
+    assert_eq!(child.wait().expect("a child").code(), Some(130));
 }
 
 #[test]

@@ -2,14 +2,15 @@
 /*
  * An MPI program of 8 ranks whose messages are known: crates/cli/tests/trace.rs counts them in what
  * was recorded. Barriers keep its wildcards from messages that are not meant for them: 24 messages
- * each. With the argument `die` rank 1 is killed after five messages; with `others` there are calls
- * that are not recorded, and one message.
+ * each. With the argument `die` rank 1 is killed after five messages; with `wait` they do nothing for
+ * an hour; with `others` there are calls that are not recorded, and one message.
  */
 #include <mpi.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define ANY MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD
 
@@ -270,6 +271,8 @@ int main(int argc, char **argv)
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	if (argc > 1 && strcmp(argv[1], "wait") == 0)
+		sleep(3600);
 	if (argc > 1 && strcmp(argv[1], "die") == 0)
 		die();
 	inactive();
