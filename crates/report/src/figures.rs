@@ -1,7 +1,10 @@
 //! The figures of a variant as tables show them: what, in which dimension, and where the value
 //! comes from.
 
-use sluicegate_scenario::results::{FctQuantiles, LinkResult, QueueQuantiles, VariantResult};
+use sluicegate_scenario::{
+    figures as scenario,
+    results::{FctQuantiles, FlowResult, LinkResult, QueueQuantiles, VariantResult},
+};
 
 use crate::units::{self, Unit};
 
@@ -98,12 +101,19 @@ const fn figure<T>(
 }
 
 /// The figures of a variant in a table, in its order.
-pub const VARIANT: [Figure<VariantResult>; 10] = [
+pub const VARIANT: [Figure<VariantResult>; 12] = [
     figure("goodput_bps.sum", "goodput", Dimension::Rate, |v| {
-        (!v.flows.is_empty()).then_some(v.goodput_bps.sum)
+        has_tcp(v).then_some(v.goodput_bps.sum)
     }),
     figure("goodput_bps.jain", "Jain", Dimension::Index, |v| {
-        (!v.flows.is_empty()).then_some(v.goodput_bps.jain)
+        has_tcp(v).then_some(v.goodput_bps.jain)
+    }),
+    figure("datagrams.goodput_bps", "UDP", Dimension::Rate, |v| {
+        let rates = datagrams(v).map(|flow| flow.goodput_bps);
+        rates.reduce(|sum, rate| sum + rate)
+    }),
+    figure("datagrams.loss", "lost", Dimension::Index, |v| {
+        scenario::loss(datagrams(v))
     }),
     figure("rtt_us.p50", "RTT p50", Dimension::Time, |v| {
         (v.rtt_us.count > 0).then_some(v.rtt_us.p50)
@@ -128,9 +138,17 @@ pub const VARIANT: [Figure<VariantResult>; 10] = [
     }),
     figure("retransmits", "retr.", Dimension::Count, |v| {
         let sum = v.flows.iter().map(|flow| flow.retransmits).sum::<u64>();
-        (!v.flows.is_empty()).then_some(sum as f64)
+        has_tcp(v).then_some(sum as f64)
     }),
 ];
+
+fn has_tcp(variant: &VariantResult) -> bool {
+    variant.flows.iter().any(|flow| flow.protocol.is_tcp())
+}
+
+fn datagrams(variant: &VariantResult) -> impl Iterator<Item = &FlowResult> + Clone {
+    variant.flows.iter().filter(|flow| !flow.protocol.is_tcp())
+}
 
 /// The figures of completion times of a class in a table; the last only where there are
 /// deadlines.

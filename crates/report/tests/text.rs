@@ -3,7 +3,9 @@
 mod support;
 
 use sluicegate_report::{Published, Style, markdown, published, table};
-use sluicegate_scenario::results::{PublishedResult, Results, SeriesKind, Verdict};
+use sluicegate_scenario::results::{
+    Datagrams, Protocol, PublishedResult, Results, SeriesKind, Verdict,
+};
 
 const BOX: Style = Style {
     unicode: true,
@@ -90,6 +92,32 @@ fn what_no_variant_has_is_left_out_and_like_notes_are_one() {
         !table(&[&results], BOX).contains("variant"),
         "no figure at all"
     );
+}
+
+#[test]
+fn datagrams_have_columns_of_their_own_and_take_those_of_tcp_with_them() {
+    let mut results = two_variants();
+    results.variants.truncate(1);
+    for flow in &mut results.variants[0].flows {
+        flow.protocol = Protocol::Udp;
+        flow.goodput_bps = 100e6;
+        flow.datagrams = Some(Datagrams {
+            received_bytes: 3000,
+            lost_bytes: 1000,
+            ..Datagrams::default()
+        });
+    }
+    let flows = results.variants[0].flows.len();
+    let shown = table(&[&results], BOX);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines[2].contains(" UDP   lost "), "{shown}");
+    assert!(
+        lines[5].contains(&format!(" {}  0.250 ", flows * 100)),
+        "{shown}"
+    );
+    for of_tcp in ["goodput", "Jain", "retr."] {
+        assert!(!lines[2].contains(of_tcp), "{shown}");
+    }
 }
 
 #[test]

@@ -487,22 +487,25 @@ fn flows_value(flows: &[&FlowResult], field: &str) -> Option<f64> {
             .fold(0.0, f64::max),
         "cwnd_cuts" => values(|f| f.cwnd_cuts as f64).iter().sum(),
         "stalled_us" => values(|f| f.stalled_us).into_iter().fold(0.0, f64::max),
-        "loss" => loss(flows)?,
-        "socket_drops" => datagrams(flows, |d| d.socket_drops)?,
+        "loss" => loss(flows.iter().copied())?,
+        "socket_drops" => datagrams(flows.iter().copied(), |d| d.socket_drops)?,
         _ => stats::mean(&values(|f| f.srtt_us)),
     })
 }
 
-/// Lost bytes of those of which the fate is known; `None` without datagrams.
-fn loss(flows: &[&FlowResult]) -> Option<f64> {
-    let lost = datagrams(flows, |d| d.lost_bytes)?;
+/// Lost bytes of those of which the fate is known, 0..=1; `None` without datagrams.
+pub fn loss<'a>(flows: impl Iterator<Item = &'a FlowResult> + Clone) -> Option<f64> {
+    let lost = datagrams(flows.clone(), |d| d.lost_bytes)?;
     let known = lost + datagrams(flows, |d| d.received_bytes)?;
     (known > 0.0).then(|| lost / known)
 }
 
 /// Summed over flows of datagrams; `None` if there is none.
-fn datagrams(flows: &[&FlowResult], of: fn(&Datagrams) -> u64) -> Option<f64> {
-    let counted = flows.iter().filter_map(|flow| flow.datagrams.as_ref());
+fn datagrams<'a>(
+    flows: impl Iterator<Item = &'a FlowResult>,
+    of: fn(&Datagrams) -> u64,
+) -> Option<f64> {
+    let counted = flows.filter_map(|flow| flow.datagrams.as_ref());
     counted
         .map(of)
         .reduce(|sum, one| sum + one)
@@ -665,10 +668,7 @@ mod tests {
         assert_eq!(value("v.flows.all.loss"), Some(0.1));
         assert_eq!(value("v.traffic.mice.socket_drops"), Some(4.0));
         assert_eq!(variant().flows.len(), 3);
-        assert_eq!(
-            super::loss(&variant().flows.iter().collect::<Vec<_>>()),
-            None
-        );
+        assert_eq!(super::loss(variant().flows.iter()), None);
     }
 
     #[test]
