@@ -64,6 +64,8 @@ profile() {
 	say "training" >&2
 	train "$executable" >&2
 	"$merge" merge --sparse -o "$work/$what.profdata" "$raw"
+	# Those of former calls.
+	rm -f "$work/$what"-*.profdata
 	named=$work/$what-$(sha256sum <"$work/$what.profdata" | cut -c 1-16).profdata
 	mv "$work/$what.profdata" "$named"
 	echo "$named"
