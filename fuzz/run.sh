@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets and runs each for a bounded time.
 #
-#   run.sh SECONDS [TARGET…]   targets: every fuzz_*.c here, goal, rings and messages, by default
+#   run.sh SECONDS [TARGET…]   targets: every fuzz_*.c here, goal, rings, messages and cables, by default
 #   INPUTS=N run.sh 0 TARGET…  so many inputs each instead, however long they take
 #
 # The corpus of each target stays in fuzz/corpus/TARGET; an input that breaks an invariant is
@@ -42,7 +42,7 @@ build_goal() {
 
 # The switch is Rust, too, and runs under ASan, which the compiler still calls unstable. Memory of
 # guests is no memory of the allocator: its accesses are checked by the switch itself, and what ASan
-# sees are the frames, tables and messages that it makes of them. One program is both targets.
+# sees are the frames, tables and messages that it makes of them. One program is all three targets.
 build_switch() {
 	local flags="-Cpasses=sancov-module -Ccodegen-units=1 -Cllvm-args=-sanitizer-coverage-level=4"
 	flags+=" -Cllvm-args=-sanitizer-coverage-inline-8bit-counters"
@@ -52,11 +52,11 @@ build_switch() {
 		--target-dir "$BIN/switch-target"
 	"$SG_CLANG" -fsanitize=fuzzer,address -o "$BIN/switch" -Wl,--whole-archive \
 		"$BIN"/switch-target/*/release/libfuzz_switch.a -Wl,--no-whole-archive -lpthread -ldl -lm
-	ln -f "$BIN/switch" "$BIN/rings"
-	ln -f "$BIN/switch" "$BIN/messages"
+	local target
+	for target in rings messages cables; do ln -f "$BIN/switch" "$BIN/$target"; done
 }
 
-# Two guests with rings, buffers and segments; frontends that keep the rules, up to a point.
+# Two guests with rings, buffers and segments; frontends and a peer that keep the rules, up to a point.
 switch_seeds() { # switch_seeds TARGET
 	mkdir -p "fuzz/corpus/$1" fuzz/artifacts
 	case $1 in
@@ -68,6 +68,12 @@ switch_seeds() { # switch_seeds TARGET
 	messages)
 		printf '\0\0\xf6\0\x1d\x0d\x1a\x0b\x0f' >fuzz/corpus/messages/proper
 		printf '\0\x34\xf6\0\x01\x04\x01\x40\0\x02' >fuzz/corpus/messages/again
+		;;
+	cables)
+		printf '\0\x8f\x05\x06\0\x1b\0\x0a\x0d\0\0\x05\x08\x02\0\x02\x01\x19\0' \
+			>fuzz/corpus/cables/both-ways
+		printf '\0\0\x05\x28\0\x20\x07\0\x5b\0\x0a\x0d\0\x1e\0\x1f\x0f\x05\0\x40\0\x07\0' \
+			>fuzz/corpus/cables/again
 		;;
 	esac
 }
@@ -96,7 +102,7 @@ fuzz() { # fuzz TARGET SECONDS
 	[ -z "${INPUTS:-}" ] || options=(-runs="$INPUTS")
 	case $target in
 	# All inputs have the same chance, which takes less time than to weigh them.
-	rings | messages) options+=(-entropic=0) ;;
+	rings | messages | cables) options+=(-entropic=0) ;;
 	esac
 	if "$BIN/$target" "${options[@]}" -max_len=1024 -timeout=10 -rss_limit_mb=2048 \
 		-artifact_prefix="fuzz/artifacts/$target-" -print_final_stats=1 \
@@ -130,7 +136,7 @@ main() {
 	[ -n "$SG_CLANG" ] || die "no clang >= $SG_CLANG_MAJOR; run scripts/setup.sh test"
 	if [ $# -eq 0 ]; then
 		mapfile -t targets < <(cd fuzz && printf "%s\n" fuzz_*.c | sed "s/^fuzz_//; s/\.c$//")
-		set -- "${targets[@]}" goal rings messages
+		set -- "${targets[@]}" goal rings messages cables
 	fi
 	mkdir -p "$BIN"
 	build fuzz/seeds.c "$BIN/seeds" -fsanitize=address,undefined
@@ -141,12 +147,14 @@ main() {
 			fuzz goal "$seconds" || failed=1
 			continue
 		fi
-		if [ "$target" = rings ] || [ "$target" = messages ]; then
+		case $target in
+		rings | messages | cables)
 			build_switch
 			switch_seeds "$target"
 			ASAN_OPTIONS=$SWITCH_ASAN fuzz "$target" "$seconds" || failed=1
 			continue
-		fi
+			;;
+		esac
 		build "fuzz/fuzz_$target.c" "$BIN/$target" "$SANITIZERS"
 		seeds "$target"
 		fuzz "$target" "$seconds" || failed=1

@@ -122,6 +122,7 @@ stage "a profile" sim profile_changes_nothing
 stage "hostile frames" core fuzz/run.sh "$HOSTILE_SECONDS" hostile
 stage "hostile guests" switch env INPUTS="$RING_INPUTS" fuzz/run.sh 0 rings
 stage "hostile frontends" switch env INPUTS="$MESSAGE_INPUTS" fuzz/run.sh 0 messages
+stage "hostile peers" switch env INPUTS="$RING_INPUTS" fuzz/run.sh 0 cables
 stage "seeds" sim scripts/seeds.sh "$out/seeds"
 stage "theory" sim cargo test --release --locked -q -p sluicegate-sim --test theory
 stage "large program" sim scripts/large-goal.sh

@@ -75,6 +75,8 @@ pub struct Guest {
     /// Frames that it has sent to its friend, and got from it.
     sent: u64,
     got: u64,
+    /// Frames of the port behind the honest ones.
+    heard: Vec<Vec<u8>>,
 }
 
 impl Guest {
@@ -103,6 +105,7 @@ impl Guest {
             memory,
             sent: 0,
             got: 0,
+            heard: Vec::new(),
         }
     }
 
@@ -154,6 +157,7 @@ impl Guest {
     /// Connects anew, with empty rings.
     pub fn connect(&mut self, engine: &mut Engine) {
         (self.sent, self.got) = (0, 0);
+        self.heard.clear();
         for ring in &mut self.rings {
             (ring.next_available, ring.next_used) = (0, 0);
             ring.out = [false; SIZE as usize];
@@ -226,6 +230,9 @@ impl Guest {
     }
 
     fn check(&mut self, frame: &[u8], friend: u16, may_miss: bool) {
+        if frame.len() >= 60 && frame[..6] == mac(self.port) && frame[6..12] == mac(2) {
+            self.heard.push(frame.to_vec());
+        }
         if frame.len() < 60 || frame[..6] != mac(self.port) || frame[6..12] != mac(friend) {
             return;
         }
@@ -296,11 +303,19 @@ impl Plan {
         }
     }
 
-    /// A switch with two honest ports, 0 and 1, and hostile ones behind.
+    /// A switch with two honest ports, 0 and 1, and hostile ones behind, of guests.
     pub fn engine(self, hostile: u16) -> Engine {
+        self.engine_of(hostile, || Port::Vhost(Box::new(Device::new(None))))
+    }
+
+    /// The same with other hostile ports.
+    pub fn engine_of(self, hostile: u16, make: impl Fn() -> Port) -> Engine {
         let mut engine = Engine::new(self.choice(), [1, 3]);
         for port in 0..2 + hostile {
-            let device = Port::Vhost(Box::new(Device::new(None)));
+            let device = match port {
+                0 | 1 => Port::Vhost(Box::new(Device::new(None))),
+                _ => make(),
+            };
             let member = match (self.filters, port) {
                 (true, _) => Membership::Access(0),
                 (false, 0 | 1) => Membership::Access(APART),
@@ -390,6 +405,11 @@ impl Friends {
         if let Some(to) = other {
             self.guests[0].send(to, false);
         }
+    }
+
+    /// What the first of them has got from the port behind them.
+    pub fn heard(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.guests[0].heard)
     }
 
     /// A poll of the switch, after which they take what has come. No honest port is closed, and a

@@ -1,7 +1,9 @@
-//! The host's switch under libFuzzer: what hostile guests write into their rings ([`rings`]), and
-//! what hostile frontends say ([`messages`]). Two honest guests are at the same switch, and must
-//! notice nothing. The program's name says which of the two it is.
+//! The host's switch under libFuzzer: what hostile guests write into their rings ([`rings`]), what
+//! hostile frontends say ([`messages`]), and what hostile peers do at the other end of a cable
+//! ([`cables`]). Two honest guests are at the same switch, and must notice nothing. The program's
+//! name says which of them it is.
 
+mod cables;
 mod guest;
 mod input;
 mod messages;
@@ -11,10 +13,14 @@ use std::{
     cell::RefCell,
     ffi::{CStr, c_char, c_int},
     slice,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicU8, Ordering},
 };
 
-static IS_MESSAGES: AtomicBool = AtomicBool::new(false);
+const RINGS: u8 = 0;
+const MESSAGES: u8 = 1;
+const CABLES: u8 = 2;
+
+static TARGET: AtomicU8 = AtomicU8::new(RINGS);
 
 /// Called by libFuzzer at the beginning.
 ///
@@ -27,7 +33,12 @@ pub unsafe extern "C" fn LLVMFuzzerInitialize(
 ) -> c_int {
     // SAFETY: as the caller promises.
     let name = unsafe { CStr::from_ptr(**arguments) };
-    IS_MESSAGES.store(name.to_bytes().ends_with(b"messages"), Ordering::Relaxed);
+    let target = match name.to_bytes() {
+        name if name.ends_with(b"messages") => MESSAGES,
+        name if name.ends_with(b"cables") => CABLES,
+        _ => RINGS,
+    };
+    TARGET.store(target, Ordering::Relaxed);
     // As in every program of Rust.
     // SAFETY: no handler runs.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
@@ -41,8 +52,9 @@ pub unsafe extern "C" fn LLVMFuzzerInitialize(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn LLVMFuzzerTestOneInput(data: *const u8, size: usize) -> c_int {
     thread_local! {
-        static RINGS: RefCell<Option<rings::World>> = const { RefCell::new(None) };
-        static MESSAGES: RefCell<Option<messages::World>> = const { RefCell::new(None) };
+        static OF_RINGS: RefCell<Option<rings::World>> = const { RefCell::new(None) };
+        static OF_MESSAGES: RefCell<Option<messages::World>> = const { RefCell::new(None) };
+        static OF_CABLES: RefCell<Option<cables::World>> = const { RefCell::new(None) };
     }
     let bytes = match size {
         0 => &[][..],
@@ -50,10 +62,14 @@ pub unsafe extern "C" fn LLVMFuzzerTestOneInput(data: *const u8, size: usize) ->
         _ => unsafe { slice::from_raw_parts(data, size) },
     };
     let input = input::Input(bytes);
-    if IS_MESSAGES.load(Ordering::Relaxed) {
-        MESSAGES.with_borrow_mut(|world| world.get_or_insert_with(messages::World::new).run(input));
-    } else {
-        RINGS.with_borrow_mut(|world| world.get_or_insert_with(rings::World::new).run(input));
+    match TARGET.load(Ordering::Relaxed) {
+        MESSAGES => OF_MESSAGES
+            .with_borrow_mut(|world| world.get_or_insert_with(messages::World::new).run(input)),
+        CABLES => OF_CABLES
+            .with_borrow_mut(|world| world.get_or_insert_with(cables::World::new).run(input)),
+        _ => {
+            OF_RINGS.with_borrow_mut(|world| world.get_or_insert_with(rings::World::new).run(input))
+        }
     }
     0
 }
