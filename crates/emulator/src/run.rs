@@ -4,7 +4,10 @@ use std::{
     io::{Read, Write},
     os::unix::net::UnixStream,
     path::PathBuf,
-    sync::mpsc::{self, Receiver, Sender},
+    sync::{
+        Mutex, PoisonError,
+        mpsc::{self, Receiver, Sender},
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -53,7 +56,7 @@ pub struct Uplink {
 pub struct Emulation {
     asks: Option<Sender<Sender<Counts>>>,
     wake: UnixStream,
-    thread: Option<JoinHandle<Result<()>>>,
+    thread: Mutex<Option<JoinHandle<Result<()>>>>,
 }
 
 impl Emulation {
@@ -86,7 +89,7 @@ impl Emulation {
         Ok(Self {
             asks: Some(asks),
             wake,
-            thread: Some(thread),
+            thread: Mutex::new(Some(thread)),
         })
     }
 
@@ -94,7 +97,7 @@ impl Emulation {
     ///
     /// # Errors
     /// The network has ended, and why.
-    pub fn counts(&mut self) -> Result<Counts> {
+    pub fn counts(&self) -> Result<Counts> {
         let (answer, answered) = mpsc::channel();
         let asked = self
             .asks
@@ -103,7 +106,8 @@ impl Emulation {
         self.kick();
         match asked.then(|| answered.recv()) {
             Some(Ok(counts)) => Ok(counts),
-            _ => Err(self.end().err().unwrap_or(anyhow!("the fabric has ended"))),
+            // It does not ask any more.
+            _ => Err(self.join().err().unwrap_or(anyhow!("the fabric has ended"))),
         }
     }
 
@@ -112,10 +116,9 @@ impl Emulation {
         let _ = (&self.wake).write(&[0]);
     }
 
-    fn end(&mut self) -> Result<()> {
-        self.asks = None;
-        self.kick();
-        match self.thread.take().map(JoinHandle::join) {
+    fn join(&self) -> Result<()> {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        match thread.take().map(JoinHandle::join) {
             None => Ok(()),
             Some(Ok(ended)) => ended,
             Some(Err(_)) => bail!("the thread of the fabric panicked"),
@@ -125,7 +128,9 @@ impl Emulation {
 
 impl std::ops::Drop for Emulation {
     fn drop(&mut self) {
-        let _ = self.end();
+        self.asks = None;
+        self.kick();
+        let _ = self.join();
     }
 }
 

@@ -123,7 +123,7 @@ fn send(end: &mut End, frame: &[u8]) {
 
 #[test]
 fn frames_cross_a_fabric_both_ways_and_take_its_time() {
-    let (_place, mut emulation, [mut a, mut b]) = start("both", [Vec::new(), Vec::new()]);
+    let (_place, emulation, [mut a, mut b]) = start("both", [Vec::new(), Vec::new()]);
     let begun = Instant::now();
     send(&mut a, &frame(0, 1, 1));
     assert_eq!(receive(&mut b), frame(0, 1, 1));
@@ -139,7 +139,7 @@ fn frames_cross_a_fabric_both_ways_and_take_its_time() {
 #[test]
 fn a_flood_arrives_whole_and_at_the_rate_of_the_link() {
     const FRAMES: u32 = 3000;
-    let (_place, mut emulation, [mut a, mut b]) = start("flood", [Vec::new(), Vec::new()]);
+    let (_place, emulation, [mut a, mut b]) = start("flood", [Vec::new(), Vec::new()]);
     let sender = thread::spawn(move || {
         (0..FRAMES).for_each(|number| send(&mut a, &frame(0, 1, number)));
         a // its end would take along what is in the cable
@@ -166,7 +166,7 @@ fn announcements_come_first() {
 
 #[test]
 fn an_end_that_goes_ends_the_network_with_a_reason() {
-    let (_place, mut emulation, [a, _b]) = start("gone", [Vec::new(), Vec::new()]);
+    let (_place, emulation, [a, _b]) = start("gone", [Vec::new(), Vec::new()]);
     drop(a);
     let deadline = Instant::now() + Duration::from_secs(10);
     let error = loop {
