@@ -118,13 +118,14 @@ pub fn lost(from: &Counts, to: &Counts) -> u64 {
     sum(to).saturating_sub(sum(from))
 }
 
-/// The queues of switches, and of hosts where they dropped something.
+/// The queues of switches, and of hosts where they dropped something or were paused.
 pub fn results(variant: &Variant, from: &Counts, to: &Counts) -> Vec<LinkResult> {
     let both = from.ports.iter().zip(&to.ports);
     let all = PortId::enumerate(both).map(|(port, (from, to))| result(variant, port, from, to));
     let is_told = |(port, result): &(PortId, LinkResult)| {
         let is_switch = matches!(variant.ends(*port).0, Node::Switch(_));
-        is_switch || result.drops.values().any(|&count| count > 0)
+        let pauses = result.cee.is_some_and(|counts| counts.pauses > 0);
+        is_switch || pauses || result.drops.values().any(|&count| count > 0)
     };
     let all = variant.ports().zip(all).filter(is_told);
     all.map(|(_, result)| result).collect()

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use sluicegate_apps::App;
-use sluicegate_core::cc::Algorithm;
+use sluicegate_core::{aqm::AqmParams, cc::Algorithm};
 use sluicegate_fabric::{
     Graph, PortConfig, Ports,
     cee::CeeConfig,

@@ -9,7 +9,7 @@ use sluicegate_fabric::{
 };
 use sluicegate_scenario::experiment::{Action, Link, Node, Traffic, Variant};
 
-use super::{FabricOf, ps, stack_port};
+use super::{FabricOf, stack_port};
 use crate::{converged::Converged, layout::Layout, net::Net, packet::Packet};
 
 impl FabricOf for Converged {
