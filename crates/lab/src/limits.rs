@@ -128,12 +128,11 @@ fn of_network(variant: &Variant) -> Vec<Problem> {
     let why = "the lab's bridges know one path between two hosts only";
     cannot(has_choice && !is_emulated, "topology", why, ADVICE);
     let why = "the lab's fabric chooses by destination among equal paths";
-    let chooses = variant.routing != Routing::DModK || !variant.routings.is_empty();
-    let key = match variant.routings.is_empty() {
-        true => "routing",
-        false => "routings",
-    };
-    cannot(has_choice && is_emulated && chooses, key, why, ADVICE);
+    let is_other = has_choice && variant.routing != Routing::DModK;
+    let is_other = is_emulated && (is_other || variant.routing.needs_notifications());
+    cannot(is_other, "routing", why, ADVICE);
+    let has_own = is_emulated && !variant.routings.is_empty();
+    cannot(has_own, "routings", why, ADVICE);
     let why = "the lab's bridges need a path between any two hosts";
     let advice = "join all by links, or simulate it (--world sim)";
     cannot(islands > 1, "topology", why, advice);
@@ -205,11 +204,11 @@ fn of_converged(variant: &Variant) -> Vec<Problem> {
         let advice = "set a lower rate, or simulate it (--world sim)";
         let own = format!("network.link.{}", link.name);
         let own = variant.places.first_of(&own, &["rate"]);
-        let key = match own.ends_with("rate") {
-            true => own,
-            false => variant.places.first_of("network", &["rate"]),
+        let key = match own.ends_with(".rate") {
+            true => &own,
+            false => "network.rate",
         };
-        found.push(problem(&key, &why, advice));
+        found.push(problem(key, &why, advice));
     }
     if config.adapter_bytes == CeeConfig::UNLIMITED {
         let why = "the lab's fabric keeps as many frames as its memory holds";
