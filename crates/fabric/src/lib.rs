@@ -9,6 +9,7 @@ pub mod cee;
 pub mod contract;
 mod converged;
 pub mod graph;
+pub mod histogram;
 mod impair;
 mod memory;
 mod plain;

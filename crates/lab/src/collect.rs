@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use sluicegate_emulator::Lag;
 use sluicegate_scenario::{
     experiment::TenantKind,
     results::{Conditions, LinkResult, VariantResult, VnicResult},
@@ -29,6 +30,8 @@ pub struct Observed<'a> {
     pub links_whole_run: Vec<LinkResult>,
     /// Losses between namespaces.
     pub outside: BTreeMap<String, u64>,
+    /// How late an emulated fabric was in measured time.
+    pub lag: Option<Lag>,
     /// How idle the CPUs were in measured time.
     pub idle: IdleMin,
     /// For people.
@@ -64,6 +67,8 @@ fn conditions(observed: &Observed<'_>) -> Result<Conditions> {
         "elsewhere_dropped".to_owned(),
         elsewhere(observed, &mut notes),
     );
+    let lag = observed.lag.as_ref();
+    notes.extend(lag.filter(|lag| lag.late() > 0).map(late));
     Ok(Conditions {
         kernel: requirements::release()?,
         cpus: Some(
@@ -73,7 +78,9 @@ fn conditions(observed: &Observed<'_>) -> Result<Conditions> {
         ),
         cpu_idle_min: observed.seen.cpu_idle_min,
         cpu_stolen_max: Some(observed.idle.stolen),
-        cpu_bound: observed.idle.is_bound(),
+        clock_lag_max_us: lag.map(|lag| us(lag.max())),
+        clock_lag_p99_us: lag.map(|lag| us(lag.p99())),
+        cpu_bound: observed.idle.is_bound() || lag.is_some_and(Lag::is_behind),
         accepts_cpu_bound: observed.seen.variant.lab.accept_cpu_bound,
         rate_scale: 1.0,
         offloads: observed.seen.variant.lab.offloads,
@@ -82,6 +89,20 @@ fn conditions(observed: &Observed<'_>) -> Result<Conditions> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: rfc3339(observed.started),
     })
+}
+
+/// A line on an emulated fabric that was late.
+fn late(lag: &Lag) -> String {
+    format!(
+        "the emulated fabric was late for {} of {} events, by {:.1} ms at most",
+        lag.late(),
+        lag.events(),
+        us(lag.max()) / 1e3
+    )
+}
+
+fn us(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
 }
 
 /// What full sockets of tenants dropped, a line each: the network did not lose it. Those of guests

@@ -11,6 +11,7 @@
 
 mod clean;
 mod collect;
+mod emulated;
 mod enforcers;
 pub mod foreign;
 pub mod guest;

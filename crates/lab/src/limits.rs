@@ -3,15 +3,18 @@
 use std::{collections::BTreeSet, path::Path};
 
 use sluicegate_apps::HEADER_BYTES;
+use sluicegate_fabric::{Routing, cee::CeeConfig};
 use sluicegate_labkit::port::PORTS_MAX;
 use sluicegate_scenario::{
     experiment::{
-        Action, Experiment, LabSwitch, Link, Node, Profile, TcpOptions, Tenant, TenantKind,
+        Action, Event, Experiment, LabSwitch, Link, Node, Profile, TcpOptions, Tenant, TenantKind,
         Traffic, TrafficKind, Variant,
     },
     hotspot::HotspotType,
     world::{Complaint, Problem},
 };
+
+use crate::emulated::{self, RATE_MAX_BPS};
 
 const ADVICE: &str = "simulate it (--world sim)";
 /// Tenants have MAC addresses that end with their number in two bytes.
@@ -32,6 +35,7 @@ pub fn of(experiment: &Experiment) -> Vec<Problem> {
 
 fn of_variant(variant: &Variant) -> Vec<Problem> {
     let mut found = of_network(variant);
+    found.extend(of_converged(variant));
     found.extend(of_host_switch(variant));
     found.extend(variant.tenants.iter().flat_map(|tenant| {
         let limits = of_tenant(tenant).into_iter();
@@ -47,7 +51,7 @@ fn of_variant(variant: &Variant) -> Vec<Problem> {
             .problem(&path, "the lab has no such event", ADVICE)
     }));
     found.extend(variant.traffic.iter().flat_map(|traffic| {
-        let limits = of_traffic(traffic).into_iter();
+        let limits = of_traffic(traffic, variant.cee.is_some()).into_iter();
         limits.map(|(key, why)| {
             let path = format!("traffic.{}.{key}", traffic.name);
             variant.places.problem(&path, why, ADVICE)
@@ -119,8 +123,16 @@ fn of_network(variant: &Variant) -> Vec<Problem> {
     let islands = graph.islands();
     // Without a cycle each link joins two islands.
     let nodes = graph.nodes() as usize;
+    let has_choice = links.len() + islands > nodes;
+    let is_emulated = emulated::is_emulated(variant);
     let why = "the lab's bridges know one path between two hosts only";
-    cannot(links.len() + islands > nodes, "topology", why, ADVICE);
+    cannot(has_choice && !is_emulated, "topology", why, ADVICE);
+    let why = "the lab's fabric chooses by destination among equal paths";
+    let is_other = has_choice && variant.routing != Routing::DModK;
+    let is_other = is_emulated && (is_other || variant.routing.needs_notifications());
+    cannot(is_other, "routing", why, ADVICE);
+    let has_own = is_emulated && !variant.routings.is_empty();
+    cannot(has_own, "routings", why, ADVICE);
     let why = "the lab's bridges need a path between any two hosts";
     let advice = "join all by links, or simulate it (--world sim)";
     cannot(islands > 1, "topology", why, advice);
@@ -129,7 +141,8 @@ fn of_network(variant: &Variant) -> Vec<Problem> {
     let why =
         &format!("its switches have {ports} ports, of which the lab serves at most {PORTS_MAX}");
     let advice = "use fewer hosts, or simulate it (--world sim)";
-    cannot(ports > PORTS_MAX as usize, "topology", why, advice);
+    let too_many = ports > PORTS_MAX as usize && !is_emulated;
+    cannot(too_many, "topology", why, advice);
     let tenants = variant.tenants.len();
     let why =
         &format!("it has {tenants} tenants, of which the lab has addresses for {TENANTS_MAX}");
@@ -141,8 +154,6 @@ fn of_network(variant: &Variant) -> Vec<Problem> {
     let why = "the lab's hosts have one queue at their uplink";
     let queues = variant.vnic_queue_bytes.is_some();
     cannot(queues, "vnic_queue", why, ADVICE);
-    let why = "the lab's links drop what they cannot take, and its switches send no notifications";
-    cannot(variant.cee.is_some(), "cee", why, ADVICE);
     let why = "the lab's networks have one path between two hosts";
     cannot(
         variant.reroute_delay.is_some(),
@@ -151,7 +162,12 @@ fn of_network(variant: &Variant) -> Vec<Problem> {
         ADVICE,
     );
     let delayed = links.iter().any(|link| link.delay.is_some());
-    cannot(delayed, "delay", "the lab's links have no delay", ADVICE);
+    cannot(
+        delayed && !is_emulated,
+        "delay",
+        "the lab's links have no delay",
+        ADVICE,
+    );
     let impaired = |rate: fn(&Link) -> f64| links.iter().any(|link| rate(link) > 0.0);
     let why = "the lab's links do nothing to frames";
     let damaged = impaired(|link| link.impairment.bit_error_rate);
@@ -160,6 +176,62 @@ fn of_network(variant: &Variant) -> Vec<Problem> {
     cannot(repeated, "duplicate_rate", why, ADVICE);
     let reordered = impaired(|link| link.impairment.reorder_rate);
     cannot(reordered, "reorder_rate", why, ADVICE);
+    found
+}
+
+/// What the emulated fabric of converged Ethernet cannot do.
+fn of_converged(variant: &Variant) -> Vec<Problem> {
+    let Some(config) = &variant.cee else {
+        return Vec::new();
+    };
+    let problem = |path: &str, why: &str, advice: &str| variant.places.problem(path, why, advice);
+    let mut found = Vec::new();
+    let is_namespace = |tenant: &Tenant| tenant.kind == TenantKind::Namespace;
+    let has_namespaces = variant.tenants.iter().any(is_namespace);
+    if variant.lab.switch != LabSwitch::Sluicegate || has_namespaces {
+        let why = "the lab emulates it between switches that hold frames back, and their guests";
+        let advice = "set [lab] switch = \"sluicegate\" and kind = \"guest\" of all tenants, or simulate it (--world sim)";
+        found.push(problem("network.cee", why, advice));
+    }
+    let fastest = variant.links.iter().max_by_key(|link| link.rate_bps);
+    if let Some(link) = fastest.filter(|link| link.rate_bps > RATE_MAX_BPS) {
+        let why = format!(
+            "link {} has {} Mbit/s, and the lab emulates converged Ethernet up to {} Mbit/s",
+            link.name,
+            link.rate_bps / 1_000_000,
+            RATE_MAX_BPS / 1_000_000
+        );
+        let advice = "set a lower rate, or simulate it (--world sim)";
+        let own = format!("network.link.{}", link.name);
+        let own = variant.places.first_of(&own, &["rate"]);
+        let key = match own.ends_with(".rate") {
+            true => &own,
+            false => "network.rate",
+        };
+        found.push(problem(key, &why, advice));
+    }
+    if config.adapter_bytes == CeeConfig::UNLIMITED {
+        let why = "the lab's fabric keeps as many frames as its memory holds";
+        let advice = "give it a size, or simulate it (--world sim)";
+        found.push(problem("network.cee.adapter_buffer", why, advice));
+    }
+    let first = variant.traffic.first().map(|traffic| traffic.priority);
+    let other = variant
+        .traffic
+        .iter()
+        .find(|traffic| Some(traffic.priority) != first);
+    if let Some(traffic) = other {
+        let path = format!("traffic.{}.priority", traffic.name);
+        let why = "the lab's guests send without tags, so that all their frames have one priority";
+        let advice = "give all traffic the same one, or simulate it (--world sim)";
+        found.push(problem(&path, why, advice));
+    }
+    let bleaches = |event: &Event| matches!(event.action, Action::BleachEcn);
+    if variant.events.iter().any(bleaches) {
+        let path = variant.places.find("event", "bleach_ecn");
+        let why = "the lab's fabric of converged Ethernet has no such event";
+        found.push(problem(&path, why, ADVICE));
+    }
     found
 }
 
@@ -227,11 +299,11 @@ fn of_events(variant: &Variant) -> BTreeSet<&'static str> {
 }
 
 /// Keys of traffic that the lab cannot do, and why.
-fn of_traffic(traffic: &Traffic) -> Vec<(&'static str, &'static str)> {
+fn of_traffic(traffic: &Traffic, has_priorities: bool) -> Vec<(&'static str, &'static str)> {
     let mut found = Vec::new();
     let mut cannot = |there: bool, key, why| found.extend(there.then_some((key, why)));
     let why = "the lab's frames have no priority";
-    cannot(traffic.priority != 0, "priority", why);
+    cannot(traffic.priority != 0 && !has_priorities, "priority", why);
     let why = "the lab's datagrams may be lost";
     let datagrams = matches!(
         traffic.kind,
@@ -439,25 +511,84 @@ mod tests {
         assert!(found[0].starts_with(expected), "{found:#?}");
     }
 
+    const GUESTS: &str = "[tenant.default]\nkind = 'guest'\n[lab]\nswitch = 'sluicegate'\n";
+
     #[test]
-    fn converged_ethernet_is_refused_where_it_is_said() {
+    fn converged_ethernet_needs_guests_behind_switches_that_hold_back() {
+        let slow = "topology = 'dumbbell'\nrate = '200Mbit'\n";
         for text in [
             "cee = {}\n",
             "cee.pfc.priorities = [3]\n",
             "[network.cee.qcn]\n",
         ] {
-            let found = limits(&format!("topology = 'dumbbell'\n{text}"), "");
+            let network = format!("{slow}{text}");
+            assert_eq!(limits(&network, GUESTS), [""; 0]);
+            let found = limits(&network, "");
             assert_eq!(found.len(), 1, "{found:#?}");
             let place = found[0].split_once(": ").map(|(place, _)| place);
             assert!(
-                place.is_some_and(|place| place.starts_with("t.toml:3:")),
+                place.is_some_and(|place| place.starts_with("t.toml:4:")),
                 "{found:#?}"
             );
             assert!(
-                found[0].contains("network.cee: the lab's links drop"),
+                found[0].contains("network.cee: the lab emulates it between switches"),
                 "{found:#?}"
             );
         }
+    }
+
+    #[test]
+    fn converged_ethernet_is_refused_where_the_emulation_does_not_have_it() {
+        let slow = "topology = 'dumbbell'\npairs = 2\nrate = '500Mbit'\ncee = {}\n";
+        let cases = [
+            (
+                "topology = 'dumbbell'\nrate = '1Gbit'\ncee = {}\n",
+                "",
+                "t.toml:3:8: network.rate: link ",
+            ),
+            (
+                "topology = 'dumbbell'\nrate = '1Mbit'\ncee.adapter_buffer = 'unlimited'\n",
+                "",
+                "t.toml:4:22: network.cee.adapter_buffer: ",
+            ),
+            (
+                slow,
+                "[traffic.c]\nkind = 'bulk'\npriority = 3\n",
+                "t.toml:10:12: traffic.c.priority: ",
+            ),
+            (
+                slow,
+                "[[event]]\nat = '1s'\nbleach_ecn = true\n",
+                "t.toml:10:14: event[0].bleach_ecn: ",
+            ),
+            (
+                slow,
+                "[[event]]\nat = '1s'\nlink_down = 'left-right'\n",
+                "t.toml:10:13: event[0].link_down: ",
+            ),
+        ];
+        for (network, rest, place) in cases {
+            let found = limits(network, &format!("{rest}{GUESTS}"));
+            assert_eq!(found.len(), 1, "{found:#?}");
+            assert!(found[0].starts_with(place), "{found:#?} against {place}");
+        }
+    }
+
+    #[test]
+    fn an_emulated_fabric_has_several_paths_by_destination_alone() {
+        let tree = |routing| {
+            let network = format!(
+                "topology = 'k-ary-n-tree'\nk = 2\nn = 2\nrate = '100Mbit'\nrouting = '{routing}'\ncee = {{}}\n"
+            );
+            limits(&network, &format!("pairs = 'stride:1'\n{GUESTS}"))
+        };
+        assert_eq!(tree("d-mod-k"), [""; 0]);
+        let found = tree("flow-hash");
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(
+            found[0].starts_with("t.toml:6:11: network.routing: "),
+            "{found:#?}"
+        );
     }
 
     #[test]

@@ -24,6 +24,7 @@ use sluicegate_scenario::{
 use crate::{
     clean::{self, CleanReport},
     collect::{self, Observed},
+    emulated,
     enforcers::Enforcers,
     foreign::{self, Options},
     guest::{self, Attachment, Port},
@@ -96,7 +97,7 @@ pub struct Run<'a> {
     /// Children open their namespaces through these descriptors of ours.
     netns: Vec<NetNs>,
     enforcers: Enforcers,
-    queues: Queues,
+    queues: Queues<'a>,
     network: Network,
     _cheats: Option<IgnoreWindow>,
     _stacks: Guard,
@@ -123,7 +124,8 @@ impl<'a> Run<'a> {
         enter(observer, "building the network")?;
         let network = Network::build(variant, names, &mut journal)?;
         let switches = HostSwitches::start(variant, &network, &mut journal)?;
-        let queues = Queues::attach(variant, &network)?;
+        let emulation = emulated::start(variant, &switches, seed)?;
+        let queues = Queues::attach(variant, &network, emulation)?;
         let stacks = stacks(variant)?;
         if variant.enforcement.is_some() {
             enter(observer, "attaching enforcement")?;
@@ -215,8 +217,12 @@ impl<'a> Run<'a> {
         let last = self.queues.snapshot()?;
         let reports = self.reports()?;
         let vnics = host_switch::results(self.variant, &reports, &followed.ports);
-        let (losses, mut notes) = Outside::read(&self.network)?.since(&outside);
+        let (mut losses, mut notes) = Outside::read(&self.network)?.since(&outside);
         notes.extend(followed.notes);
+        let emulated = followed.end.emulated_since(&followed.warm);
+        if let Some((_, lost)) = last.emulated_since(&first) {
+            losses.insert("fabric_dropped".to_owned(), lost);
+        }
         let observed = Observed {
             seen: Seen {
                 variant: self.variant,
@@ -231,6 +237,7 @@ impl<'a> Run<'a> {
             vnics,
             links_whole_run: self.queues.results(&first, &last),
             outside: losses,
+            lag: emulated.map(|(lag, _)| lag),
             idle: followed.idle,
             notes,
             started,
@@ -366,7 +373,7 @@ impl Follower {
         if self.backlogs.is_empty() {
             self.backlogs = backlogs
                 .iter()
-                .map(|(name, _)| ((*name).to_owned(), Vec::new()))
+                .map(|(name, _)| (name.clone(), Vec::new()))
                 .collect();
         }
         for ((_, points), (_, bytes)) in self.backlogs.iter_mut().zip(backlogs) {

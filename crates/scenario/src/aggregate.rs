@@ -35,6 +35,8 @@ pub fn conditions<'a>(all: impl IntoIterator<Item = &'a Conditions>) -> Conditio
     for one in all {
         merged.cpu_idle_min = smallest([merged.cpu_idle_min, one.cpu_idle_min]);
         merged.cpu_stolen_max = largest([merged.cpu_stolen_max, one.cpu_stolen_max]);
+        merged.clock_lag_max_us = largest([merged.clock_lag_max_us, one.clock_lag_max_us]);
+        merged.clock_lag_p99_us = largest([merged.clock_lag_p99_us, one.clock_lag_p99_us]);
         merged.cpu_bound |= one.cpu_bound;
         merged.accepts_cpu_bound &= one.accepts_cpu_bound;
         merged.rate_scale = merged.rate_scale.min(one.rate_scale);

@@ -16,6 +16,7 @@ pub mod aggregate;
 pub mod calibration;
 pub mod cdf;
 mod claim;
+mod converged;
 pub mod expect;
 pub mod experiment;
 pub mod figures;

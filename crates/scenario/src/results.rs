@@ -51,7 +51,15 @@ pub struct Conditions {
     /// where time is simulated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_stolen_max: Option<f64>,
-    /// The CPU, not the network, limited a variant.
+    /// Largest lag of an emulated fabric behind the clock in measured time, in us; absent without
+    /// one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_lag_max_us: Option<f64>,
+    /// Its 99th percentile over the events of the fabric.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_lag_p99_us: Option<f64>,
+    /// The CPU, not the network, limited a variant: also where an emulated fabric fell behind its
+    /// clock.
     pub cpu_bound: bool,
     /// The scenario accepts that (`[lab] accept_cpu_bound`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -279,7 +279,7 @@ fn port(variant: &Variant, id: PortId) -> Result<PortConfig> {
         delay += sim.receive_delay;
     }
     let is_switch = matches!(from, Node::Switch(_));
-    let aqm = aqm(variant, link, from)?;
+    let aqm = variant.aqm(link, from).map_err(anyhow::Error::msg)?;
     Ok(PortConfig {
         rate_bps: link.rate_bps,
         delay_ps: ps(delay),
@@ -293,19 +293,6 @@ fn port(variant: &Variant, id: PortId) -> Result<PortConfig> {
         burst_ps: burst_ps(sim.burst, link.rate_bps, frame_bytes),
         overhead_bytes: 0,
     })
-}
-
-/// Queue management of a link's sender: of a switch, not of a host.
-fn aqm(variant: &Variant, link: &Link, from: Node) -> Result<AqmParams> {
-    if matches!(from, Node::Host(_)) {
-        return Ok(AqmParams::default());
-    }
-    AqmParams::new(
-        link.marking,
-        link.rate_bps,
-        variant.mtu_bytes + ETHERNET_BYTES,
-    )
-    .map_err(|problem| anyhow::anyhow!("link {}: {problem}", link.name))
 }
 
 /// A token bucket that holds less than two frames hardly keeps its rate.

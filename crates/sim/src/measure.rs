@@ -7,6 +7,7 @@ use sluicegate_apps::App;
 use sluicegate_fabric::{
     cee,
     graph::{HostId, PortId},
+    histogram::Histogram,
     port::{Drop, PortStats},
 };
 use sluicegate_scenario::{
@@ -18,12 +19,8 @@ use sluicegate_vswitch::Place;
 
 use crate::{build::FabricOf, converged::Converged, engine::Engine, net::Net};
 
-/// log2 of the bins per power of two.
-const SUB_BITS: u32 = 5;
-const BINS: usize = ((48 - SUB_BITS) << SUB_BITS) as usize;
-
-/// Histograms of backlogs by port: exact below 64 bytes, to 3 % above.
-pub struct Backlogs(Vec<Option<Box<[u32; BINS]>>>);
+/// Histograms of backlogs by port.
+pub struct Backlogs(Vec<Option<Histogram>>);
 
 impl Backlogs {
     /// For this many ports, none of which is measured yet.
@@ -35,7 +32,7 @@ impl Backlogs {
 
     /// From now on the backlogs of this port are measured.
     pub fn track(&mut self, port: PortId) {
-        self.0[port.index()] = Some(Box::new([0; BINS]));
+        self.0[port.index()] = Some(Histogram::default());
     }
 
     /// Whether the backlogs of this port are measured.
@@ -47,7 +44,7 @@ impl Backlogs {
     /// A packet meets this backlog.
     pub fn met(&mut self, port: PortId, bytes: u64) {
         if let Some(histogram) = &mut self.0[port.index()] {
-            histogram[bin(bytes)] += 1;
+            histogram.add(bytes);
         }
     }
 
@@ -56,44 +53,12 @@ impl Backlogs {
         let Some(histogram) = &self.0[port.index()] else {
             return QueueQuantiles::default();
         };
-        let total: u64 = histogram.iter().map(|&count| u64::from(count)).sum();
-        let quantile = |q: f64| {
-            let rank = ((q * total as f64).ceil() as u64).max(1);
-            let mut seen = 0;
-            histogram
-                .iter()
-                .position(|&count| {
-                    seen += u64::from(count);
-                    seen >= rank
-                })
-                .map_or(0.0, |bin| middle(bin) as f64)
-        };
         QueueQuantiles {
-            p50: quantile(0.5),
-            p99: quantile(0.99),
-            max: quantile(1.0),
+            p50: histogram.quantile(0.5),
+            p99: histogram.quantile(0.99),
+            max: histogram.quantile(1.0),
         }
     }
-}
-
-fn bin(bytes: u64) -> usize {
-    let high = 63 - (bytes | 1).leading_zeros();
-    if high <= SUB_BITS {
-        return bytes as usize;
-    }
-    let shift = high - SUB_BITS;
-    let bin = (u64::from(shift) << SUB_BITS) + (bytes >> shift);
-    (bin as usize).min(BINS - 1)
-}
-
-/// The middle of a bin.
-fn middle(bin: usize) -> u64 {
-    let shift = (bin >> SUB_BITS).saturating_sub(1) as u32;
-    if shift == 0 {
-        return bin as u64;
-    }
-    let low = ((bin as u64) - (u64::from(shift) << SUB_BITS)) << shift;
-    low + (1 << shift) / 2
 }
 
 /// Causes of drops that any switch has; others are spoken of where they happened.
@@ -289,23 +254,6 @@ impl Queue {
             cee: to_cee
                 .zip(from_cee.as_ref())
                 .map(|(to, from)| to.since(from)),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bins_ascend_and_lie_within_three_percent() {
-        let mut last = 0;
-        for bytes in (0..2000).chain((11..44).map(|bits| (1u64 << bits) + 12_345)) {
-            let bin = bin(bytes);
-            assert!(bin >= last, "{bytes}");
-            last = bin;
-            let error = middle(bin).abs_diff(bytes) as f64;
-            assert!(error <= 0.032 * bytes as f64, "{bytes}: {}", middle(bin));
         }
     }
 }

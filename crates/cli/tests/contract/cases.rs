@@ -78,19 +78,29 @@ pub const CASES: &[&str] = &[
     "[network]\ntopology = 'dumbbell'\n[network.cee]\nqcn = {}\nroutings = [{ priorities = 3, routing = 'switch-adaptive', \
      split = '<binary|fractional>', congestion_timeout = '2ms' }, { priorities = 4, routing = '<r2c2|r3c2>', \
      select_path = '<next|random>', drop_path = '<slowest|newest>', path_timer = '2ms' }]\n",
-    "[network]\ntopology = 'dumbbell'\n[network.cee]\nswitch = 'input'\nport_buffer = '1MB'\n\
+    "[network]\ntopology = 'dumbbell'\nrate = '100Mbit'\n[network.cee]\nswitch = 'input'\nport_buffer = '1MB'\n\
      forwarding = '<cut-through|store-and-forward>'\nswitch_delay = '1us'\nadapter_delay = '1us'\nadapter_buffer = '1MB'\n\
-     [network.cee.pfc]\npriorities = 'all'\nxoff = '90KB'\nxon = '80KB'\npause = 'ideal'\n",
-    "[network]\ntopology = 'dumbbell'\n[network.cee]\nswitch = 'shared'\nmemory = '4MB'\nalpha = 2\n\
-     adapter_buffer = 'unlimited'\n\
-     [network.cee.pfc]\npriorities = [3]\npause = 'wire'\nresponse = '1us'\nheadroom = '100KB'\n",
-    "[network]\ntopology = 'dumbbell'\n[network.cee.qcn]\npreset = '<thesis|standard>'\npriorities = 'all'\n\
+     [network.cee.pfc]\npriorities = 'all'\nxoff = '90KB'\nxon = '80KB'\npause = 'ideal'\n\
+     [tenant.default]\nkind = 'guest'\n[lab]\nswitch = 'sluicegate'\n",
+    "[network]\ntopology = 'dumbbell'\nrate = '100Mbit'\n[network.cee]\nswitch = 'shared'\nmemory = '4MB'\nalpha = 2\n\
+     adapter_buffer = '<512KB|unlimited>'\nresequence_buffer = '1MB'\n\
+     [network.cee.pfc]\npriorities = [3]\npause = 'wire'\nresponse = '1us'\nheadroom = '100KB'\n\
+     [tenant.default]\nkind = 'guest'\n[lab]\nswitch = 'sluicegate'\n",
+    "[network]\ntopology = 'dumbbell'\nrate = '100Mbit'\n[network.cee.qcn]\nrate_limiters = <true|false>\npreset = '<thesis|standard>'\npriorities = 'all'\n\
      set_point = '20KB'\nweight = 2\ninterval = '100KB'\ngain = 0.01\nmin_decrease = 0.5\nmin_rate = '1Mbit'\n\
      fast_recovery = 5\nactive_increase = '5Mbit'\nhyper_increase = '50Mbit'\nbyte_limit = '150KB'\ntimer = '15ms'\n\
-     extra_fast_recovery = false\nsampling = '<linear|steps>'\nnotification_priority = 6\n",
-    "[network]\ntopology = 'dumbbell'\n[network.cee.ets]\n\
+     extra_fast_recovery = false\nsampling = '<linear|steps>'\nnotification_priority = 6\n\
+     [tenant.default]\nkind = 'guest'\n[lab]\nswitch = 'sluicegate'\n",
+    "[network]\ntopology = 'dumbbell'\nrate = '100Mbit'\n[network.cee.ets]\n\
      classes = [{ priorities = 3, share = 100 }, { priorities = 'rest' }]\n\
-     [traffic.b]\nkind = 'bulk'\npriority = 3\n",
+     [traffic.b]\nkind = 'bulk'\npriority = 3\n<|[traffic.c]\nkind = 'bulk'\n>\
+     [tenant.default]\nkind = 'guest'\n[lab]\nswitch = 'sluicegate'\n",
+    "[network]\ntopology = 'dumbbell'\nrate = '<100Mbit|1Gbit>'\n<|link.left-right.>delay = '1ms'\ncee = {}\n\
+     [tenant.default]\nkind = 'guest'\n[lab]\nswitch = 'sluicegate'\n",
+    "[network]\ntopology = 'graph'\ncee = {}\n\
+     links = [{ a = 'h1', b = 's1', rate = '1Mbit', delay = '1ms' }, { a = 'h2', b = 's1', rate = '1Mbit' }]\n\
+     [traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n\
+     [tenant.default]\nkind = 'guest'\n[lab]\nswitch = 'sluicegate'\n",
     // Tenants.
     "[tenant.default]\nkind = '<namespace|guest>'\necn = true\nreceive_buffer = '1MB'\n\
      congestion_control = '<STACK>'\n",

@@ -117,7 +117,8 @@ impl End {
         self.plug.agreed().takes
     }
 
-    /// Its socket: readable when the peer kicks or has gone. Read by [`End::wait`] alone.
+    /// Its socket: readable when the peer kicks or has gone. Read by [`End::wait`] and
+    /// [`End::disarm`] alone.
     pub fn stream(&self) -> &UnixStream {
         self.plug.stream()
     }
@@ -175,7 +176,7 @@ impl End {
     /// # Errors
     /// The peer has gone, or breaks the rules. What it sent before can still be received.
     pub fn wait(&mut self, most: Duration) -> Result<(), Ended> {
-        let has_work = self.plug.arm()?;
+        let has_work = self.arm()?;
         let mut ready = [PollFd::new(self.plug.stream(), PollFlags::IN)];
         let most = Timespec {
             tv_sec: most.as_secs() as i64,
@@ -185,13 +186,29 @@ impl End {
             true => Ok(0),
             false => poll(&mut ready, Some(&most)),
         };
+        self.disarm(!matches!(woken, Ok(0) | Err(Errno::INTR)))
+    }
+
+    /// Asks the peer for a kick, before the caller sleeps until [`End::stream`] is readable, as one
+    /// does who has several ends. True: there is work already. [`End::disarm`] follows.
+    ///
+    /// # Errors
+    /// The peer breaks the rules.
+    pub fn arm(&mut self) -> Result<bool, Ended> {
+        Ok(self.plug.arm()?)
+    }
+
+    /// The caller of [`End::arm`] is awake, and says whether the stream is readable.
+    ///
+    /// # Errors
+    /// The peer has gone, or breaks the rules. What it sent before can still be received.
+    pub fn disarm(&mut self, is_readable: bool) -> Result<(), Ended> {
         self.plug.disarm();
         // If there is room for what did not fit, it has been told so.
         self.plug.has_new_room()?;
-        match woken {
-            Ok(0) | Err(Errno::INTR) => Ok(()),
-            Ok(_) if self.plug.kicked()? => Ok(()),
-            Ok(_) | Err(_) => Err(Ended::Gone),
+        match !is_readable || self.plug.kicked()? {
+            true => Ok(()),
+            false => Err(Ended::Gone),
         }
     }
 }

@@ -28,6 +28,7 @@ use sluicegate_scenario::{
 };
 
 use crate::{
+    emulated,
     journal::{DIRECTORY, Entry, Journal},
     net::{Network, counters, names},
     tenant::{self, Report, TenantProcess, netstat},
@@ -41,6 +42,19 @@ const READY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Port of a host's uplink.
 const UPLINK: &str = "uplink";
+
+/// Socket of an uplink that is a cable, in the directory of its host.
+const CABLE: &str = "cable";
+
+/// What the uplink of a host is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Uplink {
+    None,
+    /// A TAP at the host's bridge.
+    Tap,
+    /// A cable to the emulated fabric.
+    Cable,
+}
 
 /// What passed the port of a guest since the switch is up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -125,9 +139,13 @@ impl HostSwitches {
             .with_context(|| format!("cannot make {}", directory.display()))?;
         let guests = self.guests.iter().filter(|guest| guest.host == host);
         let guests: Vec<&Guest> = guests.collect();
-        let has_uplink = variant.graph().adapter(host).is_some();
+        let uplink = match variant.graph().adapter(host) {
+            None => Uplink::None,
+            Some(_) if emulated::is_emulated(variant) => Uplink::Cable,
+            Some(_) => Uplink::Tap,
+        };
         let file = directory.join("switch.toml");
-        let text = sluicegate::configuration(variant, &directory, &guests, has_uplink);
+        let text = sluicegate::configuration(variant, &directory, &guests, uplink);
         fs::write(&file, text)?;
         let netns = NetNs::named(&network.names.host(host))?;
         let netns = format!(
@@ -139,7 +157,7 @@ impl HostSwitches {
         let mut keeper = TenantProcess::run(&name, &[SWITCH.into(), netns.into(), file.into()])?;
         journal.add_child(keeper.pid() as i32)?;
         keeper.wait_ready(READY_TIMEOUT)?;
-        if has_uplink {
+        if uplink == Uplink::Tap {
             let tenants = variant.tenants.iter().enumerate();
             let remote = tenants.filter(|(_, tenant)| tenant.host != host);
             let macs: Vec<_> = remote.map(|(id, _)| names::mac(id)).collect();
@@ -154,6 +172,11 @@ impl HostSwitches {
     /// What a host's switch has in files.
     fn of_host(&self, host: HostId) -> PathBuf {
         self.directory.join(host.0.to_string())
+    }
+
+    /// The cable of a host's uplink, where it has one.
+    pub(crate) fn cable(&self, host: HostId) -> PathBuf {
+        self.of_host(host).join(CABLE)
     }
 
     /// Where a tenant's adapter connects to, if its switch has a socket for it.

@@ -11,7 +11,7 @@ use sluicegate_dataplane::{
 };
 use sluicegate_scenario::experiment::Variant;
 
-use super::{Guest, PortCounts, UPLINK};
+use super::{CABLE, Guest, PortCounts, UPLINK, Uplink};
 use crate::{net::names::UPLINK_TAP, tenant};
 
 /// Its control socket, in its directory.
@@ -22,7 +22,7 @@ pub(super) fn configuration(
     variant: &Variant,
     directory: &Path,
     guests: &[&Guest],
-    has_uplink: bool,
+    uplink: Uplink,
 ) -> String {
     let lossless = variant.host_switch.is_none_or(|it| it.lossless != 0);
     let control = directory.join(CONTROL);
@@ -35,11 +35,12 @@ pub(super) fn configuration(
             "[[port]]\nname = {port:?}\nvhost_user = {socket:?}\nmacs = [{mac:?}]\n"
         );
     }
-    if has_uplink {
-        text.push_str(&format!(
-            "[[port]]\nname = {UPLINK:?}\ntap = {UPLINK_TAP:?}\n"
-        ));
-    }
+    let end = match uplink {
+        Uplink::None => return text,
+        Uplink::Tap => format!("tap = {UPLINK_TAP:?}"),
+        Uplink::Cable => format!("shm = {:?}", directory.join(CABLE)),
+    };
+    let _ = write!(text, "[[port]]\nname = {UPLINK:?}\n{end}\n");
     text
 }
 

@@ -5,27 +5,36 @@ use std::{collections::BTreeMap, process::Command};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use sluicegate_agent::interfaces;
+use sluicegate_emulator::{Emulation, Lag, PortCounts};
 use sluicegate_labkit::port::{PortConfig, PortStats, Slot, SwitchPorts};
 use sluicegate_scenario::{
-    experiment::Variant,
+    experiment::{PortId, Variant},
     results::{LinkResult, QueueQuantiles},
 };
 
-use crate::net::{
-    Network,
-    layout::{ETHERNET_HEADER_BYTES, SwitchPort},
+use crate::{
+    emulated,
+    net::{
+        Network,
+        layout::{ETHERNET_HEADER_BYTES, SwitchPort},
+    },
 };
 
 /// The counts of one queue.
 #[derive(Clone, Debug, Default)]
-struct Counts {
+pub struct Counts {
     port: PortStats,
     qdisc: QdiscStats,
 }
 
 /// Counters of all queues at one moment.
 #[derive(Clone, Debug)]
-pub struct Snapshot(Vec<Counts>);
+pub enum Snapshot {
+    /// Of the lab's own switches.
+    Kernel(Vec<Counts>),
+    /// Of an emulated fabric.
+    Fabric(Box<sluicegate_emulator::Counts>),
+}
 
 /// One queue: its name and how to read it.
 #[derive(Debug)]
@@ -36,20 +45,125 @@ struct Queue {
     bottleneck: bool,
 }
 
-/// All transmit queues of all switches, marked and counted by `ecn_switch`.
+/// All transmit queues of all switches.
 #[derive(Debug)]
-pub struct Queues {
+pub enum Queues<'a> {
+    /// Of the lab's own switches.
+    Kernel(Kernel),
+    /// Of an emulated fabric.
+    Fabric(&'a Variant, Emulation),
+}
+
+impl<'a> Queues<'a> {
+    /// Attaches to every switch port of the network, unless a fabric is emulated.
+    ///
+    /// # Errors
+    /// The kernel refuses the program; a marking that a port cannot do.
+    pub fn attach(
+        variant: &'a Variant,
+        network: &Network,
+        emulation: Option<Emulation>,
+    ) -> Result<Self> {
+        Ok(match emulation {
+            Some(emulation) => Self::Fabric(variant, emulation),
+            None => Self::Kernel(Kernel::attach(variant, network)?),
+        })
+    }
+
+    /// From here on every port clears ECN codepoints.
+    ///
+    /// # Errors
+    /// A map cannot be written; an emulated fabric does not do that.
+    pub fn bleach(&mut self) -> Result<()> {
+        match self {
+            Self::Kernel(kernel) => kernel.bleach(),
+            Self::Fabric(..) => bail!("an emulated fabric does not clear ECN codepoints"),
+        }
+    }
+
+    /// (name of the queue, bytes in it now) of each bottleneck.
+    ///
+    /// # Errors
+    /// A map cannot be read; the emulated fabric has ended.
+    pub fn backlogs(&self) -> Result<Vec<(String, u64)>> {
+        match self {
+            Self::Kernel(kernel) => kernel.backlogs(),
+            Self::Fabric(variant, emulation) => {
+                let counts = emulation.counts()?;
+                let ports = PortId::enumerate(&counts.ports);
+                let ports = ports.filter(|&(port, _)| emulated::is_bottleneck(variant, port));
+                let backlog = |(port, counts): (_, &PortCounts)| {
+                    (variant.port_name(port), counts.backlog_bytes)
+                };
+                Ok(ports.map(backlog).collect())
+            }
+        }
+    }
+
+    /// Bytes that arrived at all bottlenecks since the network was built.
+    ///
+    /// # Errors
+    /// As [`Queues::backlogs`].
+    pub fn bottleneck_bytes(&self) -> Result<u64> {
+        match self {
+            Self::Kernel(kernel) => kernel.bottleneck_bytes(),
+            Self::Fabric(variant, emulation) => {
+                let counts = emulation.counts()?;
+                let ports = PortId::enumerate(&counts.ports);
+                let ports = ports.filter(|&(port, _)| emulated::is_bottleneck(variant, port));
+                Ok(ports.map(|(_, counts)| counts.stats.accepted_bytes).sum())
+            }
+        }
+    }
+
+    /// Reads all counters.
+    ///
+    /// # Errors
+    /// As [`Queues::backlogs`]; `tc` fails.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        Ok(match self {
+            Self::Kernel(kernel) => Snapshot::Kernel(kernel.snapshot()?),
+            Self::Fabric(_, emulation) => Snapshot::Fabric(Box::new(emulation.counts()?)),
+        })
+    }
+
+    /// The differences between two snapshots, one entry per queue.
+    pub fn results(&self, from: &Snapshot, to: &Snapshot) -> Vec<LinkResult> {
+        match (self, from, to) {
+            (Self::Kernel(kernel), Snapshot::Kernel(from), Snapshot::Kernel(to)) => {
+                kernel.results(from, to)
+            }
+            (Self::Fabric(variant, _), Snapshot::Fabric(from), Snapshot::Fabric(to)) => {
+                emulated::results(variant, from, to)
+            }
+            _ => unreachable!("the queues of a run are of one kind"),
+        }
+    }
+}
+
+impl Snapshot {
+    /// Between hosts and an emulated fabric: how late it was since `from`, and what was lost there.
+    /// `None` where nothing is emulated.
+    pub fn emulated_since(&self, from: &Self) -> Option<(Lag, u64)> {
+        match (from, self) {
+            (Self::Fabric(from), Self::Fabric(to)) => {
+                Some((to.lag.since(&from.lag), emulated::lost(from, to)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The queues of the lab's own switches, marked and counted by `ecn_switch`.
+#[derive(Debug)]
+pub struct Kernel {
     netns: String,
     ports: Option<SwitchPorts>,
     queues: Vec<Queue>,
 }
 
-impl Queues {
-    /// Attaches to every switch port of the network.
-    ///
-    /// # Errors
-    /// The kernel refuses the program; a marking that a port cannot do.
-    pub fn attach(variant: &Variant, network: &Network) -> Result<Self> {
+impl Kernel {
+    fn attach(variant: &Variant, network: &Network) -> Result<Self> {
         let netns = network.names.switches();
         let mut queues = Vec::new();
         if network.layout.ports.is_empty() {
@@ -73,11 +187,7 @@ impl Queues {
         })
     }
 
-    /// From here on every port clears ECN codepoints.
-    ///
-    /// # Errors
-    /// A map cannot be written.
-    pub fn bleach(&mut self) -> Result<()> {
+    fn bleach(&mut self) -> Result<()> {
         let Some(ports) = &mut self.ports else {
             return Ok(());
         };
@@ -87,25 +197,17 @@ impl Queues {
         Ok(())
     }
 
-    /// (name of the queue, bytes in it now) of each bottleneck.
-    ///
-    /// # Errors
-    /// A map cannot be read.
-    pub fn backlogs(&self) -> Result<Vec<(&str, u64)>> {
+    fn backlogs(&self) -> Result<Vec<(String, u64)>> {
         let Some(ports) = &self.ports else {
             return Ok(Vec::new());
         };
         let bottlenecks = self.queues.iter().filter(|queue| queue.bottleneck);
         bottlenecks
-            .map(|queue| Ok((queue.name.as_str(), ports.backlog_bytes(queue.slot)?)))
+            .map(|queue| Ok((queue.name.clone(), ports.backlog_bytes(queue.slot)?)))
             .collect()
     }
 
-    /// Bytes that arrived at all bottlenecks since the network was built.
-    ///
-    /// # Errors
-    /// A map cannot be read.
-    pub fn bottleneck_bytes(&self) -> Result<u64> {
+    fn bottleneck_bytes(&self) -> Result<u64> {
         let Some(ports) = &self.ports else {
             return Ok(0);
         };
@@ -115,13 +217,9 @@ impl Queues {
             .sum()
     }
 
-    /// Reads all counters.
-    ///
-    /// # Errors
-    /// A map cannot be read, `tc` fails.
-    pub fn snapshot(&self) -> Result<Snapshot> {
+    fn snapshot(&self) -> Result<Vec<Counts>> {
         let Some(ports) = &self.ports else {
-            return Ok(Snapshot(Vec::new()));
+            return Ok(Vec::new());
         };
         let qdiscs = token_buckets(&self.netns)?;
         let counts = self.queues.iter().map(|queue| {
@@ -133,17 +231,14 @@ impl Queues {
                     .with_context(|| format!("{}: the token bucket is gone", queue.name))?,
             })
         });
-        Ok(Snapshot(counts.collect::<Result<_>>()?))
+        counts.collect()
     }
 
-    /// The differences between two snapshots, one entry per queue.
-    pub fn results(&self, from: &Snapshot, to: &Snapshot) -> Vec<LinkResult> {
-        let pairs = from.0.iter().zip(&to.0);
-        self.queues
-            .iter()
-            .zip(pairs)
-            .map(|(queue, (from, to))| result(queue, from, to))
-            .collect()
+    fn results(&self, from: &[Counts], to: &[Counts]) -> Vec<LinkResult> {
+        let pairs = from.iter().zip(to);
+        let results = self.queues.iter().zip(pairs);
+        let results = results.map(|(queue, (from, to))| result(queue, from, to));
+        results.collect()
     }
 }
 

@@ -8,6 +8,8 @@ use sluicegate_scenario::experiment::{
     HostId, LabSwitch, Link, Node, PortId, SwitchId, TenantKind, Variant,
 };
 
+use crate::emulated;
+
 use super::{
     names::{self, HOST_BRIDGE, Names, TENANT_INTERFACE, UPLINK_TAP},
     paths,
@@ -87,21 +89,32 @@ impl Layout {
     pub fn new(variant: &Variant, names: &Names) -> Result<Self> {
         let mut layout = Self::default();
         layout.add_nodes(variant, names);
-        for id in 0..variant.links.len() {
+        let is_emulated = emulated::is_emulated(variant);
+        // The links of an emulated network are no interfaces.
+        let links = if is_emulated { 0 } else { variant.links.len() };
+        for id in 0..links {
             layout.add_link(variant, names, id)?;
         }
         for id in 0..variant.tenants.len() {
             layout.add_tenant(variant, names, id)?;
         }
-        layout.add_forwarding(variant, names)?;
+        if !is_emulated {
+            layout.add_forwarding(variant, names)?;
+        }
         Ok(layout)
     }
 
     fn add_nodes(&mut self, variant: &Variant, names: &Names) {
-        if !variant.switches.is_empty() {
+        let is_emulated = emulated::is_emulated(variant);
+        let switches = if is_emulated {
+            0
+        } else {
+            variant.switches.len()
+        };
+        if switches > 0 {
             self.add_namespace(names.switches(), Station::Switches);
         }
-        for id in SwitchId::first(variant.switches.len()) {
+        for id in SwitchId::first(switches) {
             self.add_bridge(&names.switches(), &names::switch_bridge(id), variant);
         }
         for id in HostId::first(variant.hosts.len()) {

@@ -9,13 +9,8 @@ use sluicegate_fabric::{
 };
 use sluicegate_scenario::experiment::{Action, Link, Node, Traffic, Variant};
 
-use super::{FabricOf, aqm, ps, stack_port};
-use crate::{
-    converged::Converged,
-    layout::Layout,
-    net::Net,
-    packet::{ETHERNET_BYTES, Packet},
-};
+use super::{FabricOf, stack_port};
+use crate::{converged::Converged, layout::Layout, net::Net, packet::Packet};
 
 impl FabricOf for Converged {
     fn of(variant: &Variant, mut ports: Ports<Packet>, layout: &Layout, seed: u64) -> Result<Self> {
@@ -72,20 +67,8 @@ pub(super) fn lanes(variant: &Variant) -> u8 {
 }
 
 fn spec(variant: &Variant, config: &CeeConfig, port: PortId) -> Result<PortSpec> {
-    let link = &variant.links[port.link()];
-    let (from, to) = variant.ends(port);
-    Ok(PortSpec {
-        near: from,
-        far: to,
-        rate_bps: link.rate_bps,
-        propagation_ps: ps(link.delay.unwrap_or(variant.sim.link_delay)),
-        processing_ps: match to {
-            Node::Host(_) => config.adapter_delay_ps + ps(variant.sim.receive_delay),
-            Node::Switch(_) => config.switch_delay_ps,
-        },
-        aqm: aqm(variant, link, from)?,
-        frame_bytes: variant.mtu_bytes + ETHERNET_BYTES,
-    })
+    let spec = variant.cee_port(config, port, variant.sim.receive_delay);
+    spec.map_err(anyhow::Error::msg)
 }
 
 /// Whether several parts can simulate a variant's fabric. An ideal pause acts on a neighbour at
