@@ -40,6 +40,7 @@ use crate::{
         session::{Mode, Session},
     },
     worker::{Handle, Running, Worker},
+    xdp::{self, Xdp},
 };
 
 /// All connections of a predecessor have heard again what was said on them within this time, or
@@ -239,7 +240,12 @@ impl Service {
         };
         state.govern(&self.running.handle, &config, &mut reload)?;
         let before = state.config.ports.clone();
+        let lost = self.handle().call(|worker| worker.engine.lost());
+        let lost = lost.map_err(failed)?;
         let kept = |port: &PortConfig| {
+            if lost.contains(&port.name) {
+                return false;
+            }
             let mut new = config.ports.iter();
             new.any(|new| new.name == port.name && new.kind == port.kind)
         };
@@ -374,6 +380,10 @@ impl State {
                 Some(file) => Tap::over(file, name),
                 None => Tap::open(name)?,
             })),
+            Kind::Xdp(wanted) => Port::Xdp(Box::new(match old.xdp.take() {
+                Some(estate) => Xdp::over(estate, wanted.clone()),
+                None => Xdp::open(wanted.clone()),
+            }.with_context(|| format!("port {}", config.name))?)),
             Kind::Shm(..) => {
                 let record = self.ledger.record(number);
                 Port::Shm(Box::new(Cable::new(Some(record))))
@@ -517,7 +527,7 @@ fn begin(
         |listener: &UnixListener, mode, path| mode == Mode::Server && is_at(listener, path);
     let owner = handle.clone();
     let session = match &config.kind {
-        Kind::Tap(_) => return Ok(None),
+        Kind::Tap(_) | Kind::Xdp(_) => return Ok(None),
         Kind::VhostUser(path, mode, pairs) => {
             let offer = Offer {
                 pairs: *pairs,
@@ -570,6 +580,16 @@ fn in_words(kind: &Kind) -> String {
             format!("{pairs} queue pairs, {verb} at {}", path.display())
         }
         Kind::Tap(name) => format!("interface {name}"),
+        Kind::Xdp(xdp::Wanted {
+            interface,
+            queues,
+            ring,
+            mode,
+        }) => {
+            let queues = queues.map_or("all".to_owned(), |count| count.to_string());
+            let mode = mode.name();
+            format!("AF_XDP at {interface}, {queues} queues of {ring} entries, {mode}")
+        }
         Kind::Shm(path, wanted) => {
             let verb = match wanted.mode {
                 Mode::Server => "listens",
