@@ -419,9 +419,21 @@ fn read_cable(table: &Table<'_>, socket: &str, listens: bool) -> Kind {
 /// Keys that only ports of another kind have.
 fn refuse_of_others(table: &Table<'_>, is_cable: bool, is_xdp: bool) {
     let only = [
-        ("ring", is_cable || is_xdp, "a port with shm = \"SOCKET\" or xdp = \"INTERFACE\" has buffers"),
-        ("buffer", is_cable, "a port with shm = \"SOCKET\" has buffers"),
-        ("mode", is_xdp, "a port with xdp = \"INTERFACE\" has sockets of AF_XDP"),
+        (
+            "ring",
+            is_cable || is_xdp,
+            "a port with shm = \"SOCKET\" or xdp = \"INTERFACE\" has buffers",
+        ),
+        (
+            "buffer",
+            is_cable,
+            "a port with shm = \"SOCKET\" has buffers",
+        ),
+        (
+            "mode",
+            is_xdp,
+            "a port with xdp = \"INTERFACE\" has sockets of AF_XDP",
+        ),
     ];
     for (key, is_known, who) in only {
         if !is_known && table.get(key).is_some() {

@@ -380,10 +380,13 @@ impl State {
                 Some(file) => Tap::over(file, name),
                 None => Tap::open(name)?,
             })),
-            Kind::Xdp(wanted) => Port::Xdp(Box::new(match old.xdp.take() {
-                Some(estate) => Xdp::over(estate, wanted.clone()),
-                None => Xdp::open(wanted.clone()),
-            }.with_context(|| format!("port {}", config.name))?)),
+            Kind::Xdp(wanted) => Port::Xdp(Box::new(
+                match old.xdp.take() {
+                    Some(estate) => Xdp::over(estate, wanted.clone()),
+                    None => Xdp::open(wanted.clone()),
+                }
+                .with_context(|| format!("port {}", config.name))?,
+            )),
             Kind::Shm(..) => {
                 let record = self.ledger.record(number);
                 Port::Shm(Box::new(Cable::new(Some(record))))

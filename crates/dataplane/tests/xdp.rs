@@ -24,8 +24,8 @@ use common::{
 use rustix::{
     fd::OwnedFd,
     net::{
-        AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netdevice::name_to_index,
-        recv, send, socket_with, sockopt,
+        AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType,
+        netdevice::name_to_index, recv, send, socket_with, sockopt,
     },
 };
 use serde_json::Value;
@@ -50,7 +50,8 @@ impl Place {
     fn bare() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let directory = std::env::temp_dir().join(format!("sg-xdp-{}-{number}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("sg-xdp-{}-{number}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
         let spaces = Spaces::new(["switch", "world"]);
         let place = Self {
@@ -144,7 +145,13 @@ impl Place {
 
     /// What the switch has dropped at its ports.
     fn dropped(&self) -> u64 {
-        self.ask(|worker| worker.engine.bays().map(|(_, bay)| bay.counters.dropped()).sum())
+        self.ask(|worker| {
+            worker
+                .engine
+                .bays()
+                .map(|(_, bay)| bay.counters.dropped())
+                .sum()
+        })
     }
 
     /// Frames that the far end dropped on their way out.
@@ -154,7 +161,9 @@ impl Place {
         command.args(["-n", space, "-j", "-s", "link", "show", "sgfar"]);
         let output = command.output().expect("ip").stdout;
         let value: Value = serde_json::from_slice(&output).expect("JSON");
-        value[0]["stats64"]["tx"]["dropped"].as_u64().expect("a count")
+        value[0]["stats64"]["tx"]["dropped"]
+            .as_u64()
+            .expect("a count")
     }
 
     /// Whether an interface has a program.
@@ -288,19 +297,21 @@ fn what_the_kernel_drops_on_its_way_in_is_counted_by_place() {
     let mut sent = 0;
     for count in 0..2000 {
         sent += u64::from(wire.send(&frame(mac(1), mac(2), count, 60)));
+        if count % 16 == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
-    let lost = |kernel: KernelDrops| {
-        kernel.xdp_no_buffer + kernel.xdp_ring_full + kernel.xdp_dropped
-    };
-    let kept = u64::from(SIZE) + 64;
-    until("all to be somewhere", || {
-        kept + lost(place.kernel()) + place.far_drops() == sent
-    });
-    assert!(place.kernel().xdp_no_buffer > 0);
     let came = guest.drain();
-    assert_eq!(came.len() as u64, kept, "{:?}", place.kernel());
     let numbers: Vec<_> = came.iter().map(|frame| number(frame).1).collect();
     assert!(numbers.is_sorted(), "they came in order");
+    let kernel = place.kernel();
+    let lost = kernel.xdp_no_buffer + kernel.xdp_ring_full + kernel.xdp_dropped;
+    let came = came.len() as u64;
+    assert_eq!(came + lost + place.far_drops(), sent, "{kernel:?}");
+    assert!(
+        kernel.xdp_no_buffer > 0 && came >= u64::from(SIZE),
+        "{came}: {kernel:?}"
+    );
     // It goes on.
     assert!(wire.send(&frame(mac(1), mac(2), 7, 60)));
     assert_eq!(number(&guest.expect()), (2, 7));
@@ -339,7 +350,11 @@ fn what_goes_out_arrives_or_is_counted() {
     let came = reader.join().expect("it read");
     assert!(came.is_sorted(), "they came in order");
     let kernel = place.kernel();
-    assert_eq!(came.len() as u64 + kernel.xdp_tx_dropped, FRAMES, "{kernel:?}");
+    assert_eq!(
+        came.len() as u64 + kernel.xdp_tx_dropped,
+        FRAMES,
+        "{kernel:?}"
+    );
     assert_eq!((place.dropped(), kernel.xdp_tx_invalid), (0, 0));
 }
 
@@ -407,11 +422,17 @@ fn what_cannot_be_had_is_refused_with_what_to_do() {
     }
     ip(&format!("-n {near} link set sgnear mtu 9000"));
     let error = refused("");
-    assert!(error.contains("MTU of 9000") && error.contains("link set"), "{error}");
+    assert!(
+        error.contains("MTU of 9000") && error.contains("link set"),
+        "{error}"
+    );
     ip(&format!("-n {near} link set sgnear mtu 1500"));
     let first = place.start("").expect("a switch");
     assert!(place.has_program());
-    let second = place.text("").replace("switch.sock", "b.sock").replace("vm.sock", "c.sock");
+    let second = place
+        .text("")
+        .replace("switch.sock", "b.sock")
+        .replace("vm.sock", "c.sock");
     let error = place.spaces.within(0, move || {
         let config = Config::parse("test", &second).expect("a configuration");
         format!("{:#}", Service::start(config).err().expect("it is refused"))
@@ -482,7 +503,10 @@ fn sockets_and_memory_go_over_at_an_upgrade() {
         let start = Instant::now();
         let mut ended = false;
         while !ended || seen < next - 1 || came < back {
-            assert!(start.elapsed() < Duration::from_secs(20), "round {round}: {seen} {next}");
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "round {round}: {seen} {next}"
+            );
             ended = ended || process.0.try_wait().expect("it is asked").is_some();
             // No more than the rings hold is on its way, so that nothing may be lost.
             if !ended && next - seen < 100 {
@@ -504,5 +528,8 @@ fn sockets_and_memory_go_over_at_an_upgrade() {
         assert!(successor.0.try_wait().expect("it is asked").is_none());
         process = successor;
     }
-    assert!(place.has_program() && seen > 500 && came > 500, "{seen} {came}");
+    assert!(
+        place.has_program() && seen > 500 && came > 500,
+        "{seen} {came}"
+    );
 }

@@ -25,8 +25,9 @@ impl Engine {
             };
             if !xdp.look() {
                 let name = xdp.interface();
-                let reason =
-                    format!("the interface {name} has gone; `sluicegate switch reload` once it is back");
+                let reason = format!(
+                    "the interface {name} has gone; `sluicegate switch reload` once it is back"
+                );
                 self.close(number, &reason);
             }
         }

@@ -121,7 +121,8 @@ impl Wanted {
 /// Frames that the kernel dropped at a port, by place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KernelDrops {
-    /// Of frames that came, for want of a piece of memory: the switch had all.
+    /// Of frames that came, for want of a piece of memory: the switch had all. With zero-copy an
+    /// adapter may ask several times for one frame, or for none.
     pub xdp_no_buffer: u64,
     /// Of frames that came: the receive ring was full.
     pub xdp_ring_full: u64,
@@ -205,15 +206,24 @@ impl Xdp {
         let mut queues = Vec::new();
         for number in 0..count {
             let base = u64::from(number) * wanted.queue_bytes();
-            let socket = retried(until, || socket(&wanted, interface.index, number, start + base));
+            let socket = retried(until, || {
+                socket(&wanted, interface.index, number, start + base)
+            });
             let socket = socket.map_err(|error| refused(&wanted, number, error))?;
             queues.push(Queue::map(socket, number, wanted.ring, base, None)?);
         }
         queues.iter_mut().for_each(Queue::refill);
-        let sockets = queues.iter().map(|it| (u32::from(it.number()), it.socket()));
+        let sockets = queues
+            .iter()
+            .map(|it| (u32::from(it.number()), it.socket()));
         let program = attach::attach(name, interface.index, until, sockets)?;
         queues.iter_mut().for_each(|queue| _ = queue.look());
-        Ok(Self::with(wanted, memory, file, Attached { program, queues }))
+        Ok(Self::with(
+            wanted,
+            memory,
+            file,
+            Attached { program, queues },
+        ))
     }
 
     /// Goes on with what another process had, which touches it no more when the first frame moves.
@@ -230,11 +240,19 @@ impl Xdp {
         let queues = queues.collect::<Result<Vec<_>, _>>();
         let queues = queues.context("the rings of a socket were not mapped again")?;
         let program = estate.program;
-        Ok(Self::with(wanted, memory, estate.memory, Attached { program, queues }))
+        Ok(Self::with(
+            wanted,
+            memory,
+            estate.memory,
+            Attached { program, queues },
+        ))
     }
 
     fn with(wanted: Wanted, memory: Arc<Memory>, file: File, attached: Attached) -> Self {
-        let options = attached.queues.iter().map(|it| sockopt::xdp_options(it.socket()));
+        let options = attached
+            .queues
+            .iter()
+            .map(|it| sockopt::xdp_options(it.socket()));
         let zero_copy = XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY;
         let is_zero_copy = options
             .into_iter()
@@ -258,7 +276,10 @@ impl Xdp {
         let Some(attached) = &self.attached else {
             return Ok(None);
         };
-        let sockets = attached.queues.iter().map(|it| it.socket().try_clone_to_owned());
+        let sockets = attached
+            .queues
+            .iter()
+            .map(|it| it.socket().try_clone_to_owned());
         Ok(Some(XdpEstate {
             program: attached.program.try_clone()?,
             memory: self.file.try_clone()?,
@@ -297,7 +318,9 @@ impl Xdp {
 
     /// Whether its interface is there, and up when the kernel was asked last.
     pub fn is_up(&self) -> bool {
-        self.queues().first().is_some_and(|it| it.link() == Link::Up)
+        self.queues()
+            .first()
+            .is_some_and(|it| it.link() == Link::Up)
     }
 
     /// Its sockets, readable when frames have come.
@@ -313,9 +336,12 @@ impl Xdp {
             let Some(seen) = queue.statistics() else {
                 continue;
             };
-            drops.xdp_no_buffer += seen.rx_fill_ring_empty_descs.unwrap_or(0);
+            let no_buffer = seen.rx_fill_ring_empty_descs.unwrap_or(0);
+            // In copy mode the kernel counts each of these frames a second time.
+            let twice = if self.is_zero_copy { 0 } else { no_buffer };
+            drops.xdp_no_buffer += no_buffer;
             drops.xdp_ring_full += seen.rx_ring_full.unwrap_or(0);
-            drops.xdp_dropped += seen.rx_dropped;
+            drops.xdp_dropped += seen.rx_dropped.saturating_sub(twice);
             drops.xdp_rx_invalid += seen.rx_invalid_descs;
             drops.xdp_tx_invalid += seen.tx_invalid_descs;
         }
@@ -393,9 +419,9 @@ impl Xdp {
     /// not take yet, of which it says nothing later.
     pub fn arm(&mut self) -> bool {
         let is_full = self.is_full;
-        self.queues_mut().iter_mut().any(|queue| {
-            queue.has_frames() || queue.is_sending() || (is_full && queue.is_full())
-        })
+        self.queues_mut()
+            .iter_mut()
+            .any(|queue| queue.has_frames() || queue.is_sending() || (is_full && queue.is_full()))
     }
 
     /// A socket was readable, or has an error.

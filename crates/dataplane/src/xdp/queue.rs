@@ -9,12 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::{
     io::Errno,
     net::{
-        RecvFlags, SendFlags,
+        RecvFlags, SendFlags, recv, send, sockopt,
         xdp::{
             XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING,
             XDP_UMEM_PGOFF_FILL_RING, XdpDesc, XdpDescOptions, XdpStatistics,
         },
-        recv, send, sockopt,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -172,20 +171,20 @@ impl Queue {
 
     /// Fills `frame` with the next one; it stays in the memory of the socket.
     #[inline]
-    pub(super) fn take(
-        &mut self,
-        memory: &Memory,
-        frame: &mut Frame,
-    ) -> Result<Intake, Broken> {
+    pub(super) fn take(&mut self, memory: &Memory, frame: &mut Frame) -> Result<Intake, Broken> {
         const NONE: Broken = Broken("the kernel gave a frame outside of the port's memory");
         let Some(entry) = self.receive.pop() else {
             return Ok(Intake::Empty);
         };
         let piece = entry.addr / u64::from(CHUNK);
         let held = usize::try_from(piece).ok();
-        let held = held.and_then(|piece| self.held.get_mut(piece)).ok_or(NONE)?;
+        let held = held
+            .and_then(|piece| self.held.get_mut(piece))
+            .ok_or(NONE)?;
         *held = true;
-        let bytes = memory.guest(self.base + entry.addr, entry.len).ok_or(NONE)?;
+        let bytes = memory
+            .guest(self.base + entry.addr, entry.len)
+            .ok_or(NONE)?;
         (frame.pair, frame.token, frame.parts) = (self.number, Some(piece as u16), 0);
         frame.pieces.clear();
         frame.pieces.push(bytes);

@@ -51,8 +51,12 @@ impl<T: Entry> Mapped<T> {
         let words = [Some(at.producer), Some(at.consumer), at.flags];
         let words = words.into_iter().flatten().map(|offset| end(offset, 4));
         let entries = end(at.desc, size as usize * size_of::<T>());
-        let bytes = words.chain([entries]).try_fold(0, |most, end| Some(most.max(end?)));
-        let bytes = bytes.filter(|_| size.is_power_of_two()).ok_or(io::Errno::INVAL)?;
+        let bytes = words
+            .chain([entries])
+            .try_fold(0, |most, end| Some(most.max(end?)));
+        let bytes = bytes
+            .filter(|_| size.is_power_of_two())
+            .ok_or(io::Errno::INVAL)?;
         // SAFETY: a new mapping at an address that the kernel chooses changes no other one.
         let start = unsafe {
             mmap(
@@ -89,7 +93,9 @@ impl<T: Entry> Mapped<T> {
     }
 
     fn needs_wake(&self) -> bool {
-        let flags = self.flags.map(|offset| self.word(offset).load(Ordering::Relaxed));
+        let flags = self
+            .flags
+            .map(|offset| self.word(offset).load(Ordering::Relaxed));
         flags.is_some_and(|flags| flags & XdpRingFlags::XDP_RING_NEED_WAKEUP.bits() != 0)
     }
 }
