@@ -94,6 +94,10 @@ pub struct PortConfig {
     pub is_governed: bool,
     /// Its tenant, as policies and reports name it.
     pub tenant: String,
+    /// Whether the driver of a guest may ask for its chains in their order.
+    pub in_order: bool,
+    /// Whether the kernel is to hold back what finds no room in the queue of a TAP interface.
+    pub backpressure: bool,
 }
 
 /// What is behind a port.
@@ -321,6 +325,13 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
         table.text("shm"),
     );
     let xdp = table.text("xdp");
+    let (in_order, backpressure) = (table.boolean("in_order"), table.boolean("backpressure"));
+    if in_order.is_some() && socket.is_none() {
+        table.refuse("in_order", "only a port with vhost_user = \"SOCKET\" has a ring of a driver");
+    }
+    if backpressure.is_some() && tap.is_none() {
+        table.refuse("backpressure", "only a port with tap = \"INTERFACE\" has it");
+    }
     refuse_of_others(&table, shm.is_some(), xdp.is_some());
     let kind = match (socket, tap, shm, xdp) {
         (Some(socket), None, None, None) => {
@@ -377,6 +388,8 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
     Some(PortConfig {
         is_governed: has_policy && govern.unwrap_or(matches!(kind, Kind::VhostUser(..))),
         tenant: tenant.unwrap_or_else(|| name.clone()),
+        in_order: in_order == Some(true),
+        backpressure: backpressure == Some(true),
         name,
         kind,
         member,
