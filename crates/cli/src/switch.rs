@@ -221,6 +221,11 @@ fn summary(config: &Config) -> String {
                 format!("vhost-user, connects to {}", path.display())
             }
             Kind::Tap(name) => format!("interface {name}, lossy at ingress"),
+            Kind::Xdp(wanted) => format!(
+                "interface {} by AF_XDP ({}), lossy at ingress",
+                wanted.interface,
+                wanted.mode.name()
+            ),
             Kind::Shm(path, wanted) => match wanted.mode {
                 Mode::Server => format!("cable at {}", path.display()),
                 Mode::Client => format!("cable, connects to {}", path.display()),
@@ -280,9 +285,10 @@ fn show(value: &Value) -> String {
         }
     };
     format!(
-        "{kind}, runs for {}\n{} of {} ports are up, {} addresses ({} refused)\n\
+        "{kind}, runs for {}\n{}{} of {} ports are up, {} addresses ({} refused)\n\
          frames: {} held, {} dropped\npolls: {} with frames, {} without; slept {} times\n",
         time(value, "uptime_ns"),
+        ingress(value),
         count(value, "ports_up"),
         count(value, "ports"),
         count(value, "addresses"),
@@ -293,6 +299,30 @@ fn show(value: &Value) -> String {
         count(value, "polls_idle"),
         count(value, "sleeps"),
     )
+}
+
+/// Which ports lose nothing before the switch has it, and of which the kernel may drop.
+fn ingress(value: &Value) -> String {
+    let all = rows(&value["ingress"]);
+    let listed = |is_lossless: bool| {
+        let some = all.iter().filter(|it| it["lossless"] == is_lossless);
+        let names = some.map(|it| match (is_lossless, it["about"].as_str()) {
+            (true, _) => word(it, "name"),
+            (false, None) => format!("{} ({})", word(it, "name"), word(it, "kind")),
+            (false, Some(about)) => {
+                format!("{} ({}, {about})", word(it, "name"), word(it, "kind"))
+            }
+        });
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let mut text = String::new();
+    for (is_lossless, kind) in [(true, "lossless"), (false, "lossy")] {
+        let names = listed(is_lossless);
+        if !names.is_empty() {
+            text += &format!("{kind} ingress: {names}\n");
+        }
+    }
+    text
 }
 
 fn ports(value: &Value) -> String {
@@ -311,7 +341,11 @@ fn ports(value: &Value) -> String {
     let row = |port: &Value| {
         vec![
             word(port, "name"),
-            word(port, "kind"),
+            match port["xdp"]["zero_copy"].as_bool() {
+                Some(true) => "xdp, zero-copy".to_owned(),
+                Some(false) => "xdp, copy".to_owned(),
+                None => word(port, "kind"),
+            },
             match port["closed"].as_str() {
                 Some(reason) => format!("closed: {reason}"),
                 None => yes(port, "up", "up", "down"),
@@ -359,7 +393,7 @@ fn drops(value: &Value) -> String {
     for port in rows(value) {
         let reasons = port["drops"].as_object().into_iter().flatten();
         let some: Vec<_> = reasons
-            .filter(|(_, count)| count.as_u64() != Some(0))
+            .filter(|(_, count)| count.as_u64().is_some_and(|count| count > 0))
             .map(|(reason, count)| format!("{reason} {count}"))
             .collect();
         let some = if some.is_empty() {

@@ -44,6 +44,7 @@ use crate::{
     },
     vhost::{PAIRS_MAX, session::Mode},
     worker::Pace,
+    xdp::{self, RING_MAX, RING_MIN},
 };
 
 /// Where the control socket is if the file does not say.
@@ -93,6 +94,10 @@ pub struct PortConfig {
     pub is_governed: bool,
     /// Its tenant, as policies and reports name it.
     pub tenant: String,
+    /// Whether the driver of a guest may ask for its chains in their order.
+    pub in_order: bool,
+    /// Whether the kernel is to hold back what finds no room in the queue of a TAP interface.
+    pub backpressure: bool,
 }
 
 /// What is behind a port.
@@ -102,6 +107,8 @@ pub enum Kind {
     VhostUser(PathBuf, Mode, u16),
     /// An interface of the kernel.
     Tap(String),
+    /// Queues of an interface of the kernel, by AF_XDP.
+    Xdp(xdp::Wanted),
     /// A cable of shared memory: its socket, and what it is there.
     Shm(PathBuf, Wanted),
 }
@@ -159,6 +166,7 @@ impl Config {
             let place = match &port.kind {
                 Kind::VhostUser(path, ..) | Kind::Shm(path, _) => path.clone(),
                 Kind::Tap(name) => PathBuf::from(name),
+                Kind::Xdp(wanted) => PathBuf::from(&wanted.interface),
             };
             if !places.insert(place) {
                 let reason = format!("'{}' is where another port is", port.name);
@@ -316,18 +324,17 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
         table.text("tap"),
         table.text("shm"),
     );
-    if shm.is_none() {
-        for key in ["ring", "buffer"] {
-            if table.get(key).is_some() {
-                table.refuse(
-                    key,
-                    "only a port with shm = \"SOCKET\" has buffers of its own",
-                );
-            }
-        }
+    let xdp = table.text("xdp");
+    let (in_order, backpressure) = (table.boolean("in_order"), table.boolean("backpressure"));
+    if in_order.is_some() && socket.is_none() {
+        table.refuse("in_order", "only a port with vhost_user = \"SOCKET\" has a ring of a driver");
     }
-    let kind = match (socket, tap, shm) {
-        (Some(socket), None, None) => {
+    if backpressure.is_some() && tap.is_none() {
+        table.refuse("backpressure", "only a port with tap = \"INTERFACE\" has it");
+    }
+    refuse_of_others(&table, shm.is_some(), xdp.is_some());
+    let kind = match (socket, tap, shm, xdp) {
+        (Some(socket), None, None, None) => {
             let mode = match listen {
                 Some(false) => Mode::Client,
                 _ => Mode::Server,
@@ -335,16 +342,22 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
             let pairs = queues.unwrap_or(1) as u16;
             Some(Kind::VhostUser(PathBuf::from(socket), mode, pairs))
         }
-        (None, Some(tap), None) => {
+        (None, Some(tap), None, None) => {
             if listen.is_some() {
                 table.refuse("listen", "an interface has no socket");
             }
             if queues.is_some() {
                 table.refuse("queues", "an interface has one queue here");
             }
-            read_interface(&table, tap)
+            read_interface(&table, "tap", tap).map(Kind::Tap)
         }
-        (None, None, Some(socket)) => {
+        (None, None, None, Some(name)) => {
+            if listen.is_some() {
+                table.refuse("listen", "an interface has no socket");
+            }
+            read_xdp(&table, name, queues.map(|count| count as u16))
+        }
+        (None, None, Some(socket), None) => {
             if queues.is_some() {
                 table.refuse("queues", "a cable has one queue in each direction");
             }
@@ -353,7 +366,8 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
         _ => {
             table.item().complain(
                 "a port is one thing",
-                "write one of vhost_user = \"SOCKET\", tap = \"INTERFACE\" and shm = \"SOCKET\"",
+                "write one of vhost_user = \"SOCKET\", tap = \"INTERFACE\", xdp = \"INTERFACE\" and \
+                 shm = \"SOCKET\"",
             );
             None
         }
@@ -374,6 +388,8 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
     Some(PortConfig {
         is_governed: has_policy && govern.unwrap_or(matches!(kind, Kind::VhostUser(..))),
         tenant: tenant.unwrap_or_else(|| name.clone()),
+        in_order: in_order == Some(true),
+        backpressure: backpressure == Some(true),
         name,
         kind,
         member,
@@ -413,14 +429,65 @@ fn read_cable(table: &Table<'_>, socket: &str, listens: bool) -> Kind {
     Kind::Shm(PathBuf::from(socket), Wanted { mode, layout })
 }
 
-fn read_interface(table: &Table<'_>, name: &str) -> Option<Kind> {
+/// Keys that only ports of another kind have.
+fn refuse_of_others(table: &Table<'_>, is_cable: bool, is_xdp: bool) {
+    let only = [
+        (
+            "ring",
+            is_cable || is_xdp,
+            "a port with shm = \"SOCKET\" or xdp = \"INTERFACE\" has buffers",
+        ),
+        (
+            "buffer",
+            is_cable,
+            "a port with shm = \"SOCKET\" has buffers",
+        ),
+        (
+            "mode",
+            is_xdp,
+            "a port with xdp = \"INTERFACE\" has sockets of AF_XDP",
+        ),
+    ];
+    for (key, is_known, who) in only {
+        if !is_known && table.get(key).is_some() {
+            table.refuse(key, &format!("only {who} of its own"));
+        }
+    }
+}
+
+fn read_xdp(table: &Table<'_>, name: &str, queues: Option<u16>) -> Option<Kind> {
+    let interface = read_interface(table, "xdp", name)?;
+    let mut ring = Layout::default().slots;
+    let (least, most) = (i64::from(RING_MIN), i64::from(RING_MAX));
+    if let Some(entries) = table.integer("ring", least..=most) {
+        ring = entries as u16;
+        if let Some(item) = table.get("ring").filter(|_| !ring.is_power_of_two()) {
+            let reason = format!("a ring cannot have {ring} entries");
+            item.complain(reason, "write a power of two, such as 1024");
+        }
+    }
+    let mode = table.parse("mode", |text| {
+        let mut names = xdp::Mode::NAMES.iter();
+        let known = names.find(|(name, _)| *name == text).map(|(_, mode)| *mode);
+        let reason = format!("'{text}' is no mode");
+        known.ok_or_else(|| Complaint::new(reason, "write \"auto\", \"copy\" or \"zero-copy\""))
+    });
+    Some(Kind::Xdp(xdp::Wanted {
+        interface,
+        queues,
+        ring,
+        mode: mode.unwrap_or_default(),
+    }))
+}
+
+fn read_interface(table: &Table<'_>, key: &'static str, name: &str) -> Option<String> {
     if name.is_empty() || name.len() > 15 || name.contains(['/', ' ']) {
-        let item = table.get("tap")?;
+        let item = table.get(key)?;
         let reason = format!("no interface can be called '{name}'");
         item.complain(reason, "names have 1 to 15 bytes, without / and spaces");
         return None;
     }
-    Some(Kind::Tap(name.to_owned()))
+    Some(name.to_owned())
 }
 
 fn read_member(table: &Table<'_>) -> Membership {

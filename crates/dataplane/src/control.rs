@@ -219,8 +219,15 @@ fn show(worker: &mut Worker) -> Value {
         dropped += bay.counters.dropped();
     }
     let choice = worker.engine.choice();
+    let ingress = worker.engine.bays().map(|(_, bay)| {
+        let (kind, is_lossless) = kind(&bay.port);
+        let (name, about) = (&bay.name, about(&bay.port));
+        json!({ "name": name, "kind": kind, "about": about, "lossless": is_lossless })
+    });
+    let ingress: Vec<_> = ingress.collect();
     json!({
         "lossless": lossless(choice.lanes),
+        "ingress": ingress,
         "ports": worker.engine.bays().count(),
         "ports_up": up,
         "addresses": worker.engine.learning().addresses().count(),
@@ -248,14 +255,33 @@ fn kind(port: &Port) -> (&'static str, bool) {
         Port::Vhost(_) => ("vhost-user", true),
         Port::Tap(_) => ("tap", false),
         Port::Shm(_) => ("shm", true),
+        Port::Xdp(_) => ("xdp", false),
+    }
+}
+
+/// How frames of a port come, where its kind does not say it.
+fn about(port: &Port) -> Option<&'static str> {
+    match port {
+        Port::Xdp(xdp) if xdp.is_zero_copy() => Some("zero-copy"),
+        Port::Xdp(_) => Some("copy"),
+        Port::Tap(_) | Port::Vhost(_) | Port::Shm(_) => None,
     }
 }
 
 fn port(bay: &Bay) -> Value {
     let (kind, is_lossless) = kind(&bay.port);
+    let xdp = match &bay.port {
+        Port::Xdp(xdp) => json!({
+            "interface": xdp.interface(),
+            "zero_copy": xdp.is_zero_copy(),
+            "queues": xdp.queue_count(),
+        }),
+        _ => Value::Null,
+    };
     json!({
         "name": bay.name,
         "kind": kind,
+        "xdp": xdp,
         "up": bay.port.is_up(),
         "lossless_ingress": is_lossless,
         "takes": bay.port.takes(),
@@ -273,8 +299,14 @@ fn drops(bay: &Bay) -> Value {
     let mut value: serde_json::Map<String, Value> = reasons
         .map(|(&name, count)| (name.to_owned(), count.into()))
         .collect();
-    if let Port::Tap(tap) = &bay.port {
-        value.insert("kernel".to_owned(), tap.kernel_drops().into());
+    match &bay.port {
+        Port::Tap(tap) => _ = value.insert("kernel".to_owned(), tap.kernel_drops().into()),
+        Port::Xdp(xdp) => {
+            if let Ok(Value::Object(places)) = serde_json::to_value(xdp.drops()) {
+                value.extend(places);
+            }
+        }
+        Port::Vhost(_) | Port::Shm(_) => {}
     }
     json!({ "name": bay.name, "drops": value })
 }

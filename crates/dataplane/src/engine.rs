@@ -18,6 +18,7 @@ mod resumed;
 mod tags;
 mod taps;
 mod waits;
+mod xdp;
 
 use std::{collections::HashSet, mem, sync::Arc};
 

@@ -35,10 +35,11 @@ use crate::{
     offload::Work,
     shm::cable::CableState,
     vhost::{link::Connection, relay::Message},
+    xdp::{QueueState, XdpEstate},
 };
 
 /// The form of what goes over; another one is refused, and the old process goes on.
-const FORM: u32 = 3;
+const FORM: u32 = 4;
 
 /// The longest wait for the other side.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -98,6 +99,8 @@ pub struct Bay {
     pub tap: Option<File>,
     /// Where its cable is.
     pub cable: Option<CableState>,
+    /// The sockets of its interface.
+    pub xdp: Option<XdpEstate>,
 }
 
 /// Everything that goes over.
@@ -135,6 +138,42 @@ struct BayHead {
     tap: Option<usize>,
     connection: Option<ConnectionHead>,
     cable: Option<CableState>,
+    xdp: Option<XdpHead>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct XdpHead {
+    program: usize,
+    memory: usize,
+    queues: Vec<(usize, QueueState)>,
+}
+
+impl XdpHead {
+    fn number<'a>(estate: &'a XdpEstate, numbers: &mut Numbers<'a>) -> Self {
+        let queues = estate.sockets.iter().zip(&estate.queues);
+        Self {
+            program: numbers.add(&estate.program),
+            memory: numbers.add(&estate.memory),
+            queues: queues
+                .map(|(socket, state)| (numbers.add(socket), state.clone()))
+                .collect(),
+        }
+    }
+
+    fn estate(
+        self,
+        mut take: impl FnMut(usize) -> anyhow::Result<OwnedFd>,
+    ) -> anyhow::Result<XdpEstate> {
+        let (program, memory) = (take(self.program)?, take(self.memory)?.into());
+        let (sockets, queues): (Vec<_>, _) = self.queues.into_iter().unzip();
+        let sockets = sockets.into_iter().map(take);
+        Ok(XdpEstate {
+            program,
+            memory,
+            sockets: sockets.collect::<anyhow::Result<_>>()?,
+            queues,
+        })
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -187,6 +226,7 @@ impl Estate {
                 ConnectionHead { stream, said }
             }),
             cable: bay.cable.clone(),
+            xdp: bay.xdp.as_ref().map(|it| XdpHead::number(it, &mut numbers)),
         });
         let bays = bays.collect();
         let head = Head {
@@ -283,6 +323,7 @@ impl Estate {
                 tap: bay.tap.map(&mut take).transpose()?.map(Into::into),
                 connection: connection.transpose()?,
                 cable: bay.cable,
+                xdp: bay.xdp.map(|it| it.estate(&mut take)).transpose()?,
             })
         });
         let bays = bays.collect::<anyhow::Result<_>>()?;

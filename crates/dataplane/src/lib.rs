@@ -1,14 +1,15 @@
 //! The userspace switch: threads, rings and memory around the sans-I/O switch.
 //!
 //! ```text
-//!  configuration ──▶ service ──▶ worker (a thread) ──▶ engine ──▶ ports ──▶ rings, memory, TAP
+//!  configuration ──▶ service ──▶ worker (a thread) ──▶ engine ──▶ ports ──▶ rings, memory, TAP, AF_XDP
 //!  control socket ──orders──────▶   polls, sleeps      vswitch decides: filter, address, queue
 //!  sessions of vhost-user ──▶
 //! ```
 //!
 //! Decisions are made by `vswitch`, which the simulator runs as well. What is here moves bytes: a
 //! frame stays in the memory of the guest that sent it until its receivers have a copy. Memory that
-//! guests share is touched only in [`memory`], and the kernel's TAP interfaces only in [`tap`].
+//! guests share is touched only in [`memory`], and the kernel's interfaces only in [`tap`] and
+//! [`xdp`].
 
 pub mod capture;
 pub mod config;
@@ -31,3 +32,4 @@ pub mod shm;
 pub mod tap;
 pub mod vhost;
 pub mod worker;
+pub mod xdp;

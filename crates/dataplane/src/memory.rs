@@ -118,6 +118,11 @@ impl Region {
     fn bytes(&self) -> u64 {
         self.mapping.size() as u64
     }
+
+    /// Its address in this process.
+    pub fn start(&self) -> u64 {
+        self.mapping.as_ptr() as u64
+    }
 }
 
 /// Length of the pages of which a file's mappings consist.

@@ -8,6 +8,7 @@ use crate::{
     shm::cable::Cable,
     tap::Tap,
     vhost::device::Device,
+    xdp::Xdp,
 };
 
 /// What a port has for the switch.
@@ -123,6 +124,8 @@ pub enum Port {
     Tap(Box<Tap>),
     /// A cable of shared memory to another process.
     Shm(Box<Cable>),
+    /// Queues of an interface of the kernel.
+    Xdp(Box<Xdp>),
 }
 
 impl Port {
@@ -132,6 +135,7 @@ impl Port {
             Self::Vhost(device) => device.takes(),
             Self::Tap(_) => Tap::TAKES,
             Self::Shm(cable) => cable.takes(),
+            Self::Xdp(_) => Xdp::TAKES,
         }
     }
 
@@ -141,6 +145,7 @@ impl Port {
             Self::Vhost(device) => device.is_up(),
             Self::Tap(_) => true,
             Self::Shm(cable) => cable.plug().is_some(),
+            Self::Xdp(xdp) => xdp.is_up(),
         }
     }
 
@@ -157,6 +162,7 @@ impl Port {
                 Some(plug) => plug.take(frame),
                 None => Ok(Intake::Empty),
             },
+            Self::Xdp(xdp) => xdp.take(frame),
         }
     }
 
@@ -171,6 +177,7 @@ impl Port {
                     plug.release(token);
                 }
             }
+            Self::Xdp(xdp) => xdp.release(pair, token),
         }
     }
 
@@ -194,6 +201,7 @@ impl Port {
                 Some(plug) => plug.deliver(frame),
                 None => Ok(Delivery::Down),
             },
+            Self::Xdp(xdp) => Ok(xdp.deliver(frame)),
         }
     }
 
@@ -208,6 +216,7 @@ impl Port {
             Self::Shm(cable) => cable
                 .plug_mut()
                 .map_or(Ok(true), |plug| plug.has_new_room()),
+            Self::Xdp(xdp) => Ok(xdp.has_new_room()),
         }
     }
 
@@ -220,6 +229,7 @@ impl Port {
             Self::Vhost(device) => device.arm(),
             Self::Tap(_) => Ok(false),
             Self::Shm(cable) => cable.plug_mut().map_or(Ok(false), |plug| plug.arm()),
+            Self::Xdp(xdp) => Ok(xdp.arm()),
         }
     }
 
@@ -227,7 +237,7 @@ impl Port {
     pub fn disarm(&mut self) {
         match self {
             Self::Vhost(device) => device.disarm(),
-            Self::Tap(_) => {}
+            Self::Tap(_) | Self::Xdp(_) => {}
             Self::Shm(cable) => {
                 if let Some(plug) = cable.plug_mut() {
                     plug.disarm();
@@ -246,6 +256,7 @@ impl Port {
                     plug.unblock();
                 }
             }
+            Self::Xdp(xdp) => xdp.unblock(),
         }
     }
 
@@ -260,6 +271,7 @@ impl Port {
                     plug.publish(sent);
                 }
             }
+            Self::Xdp(xdp) => xdp.publish(sent),
         }
     }
 
@@ -270,7 +282,7 @@ impl Port {
     pub fn take_again(&mut self, frame: &mut Frame) -> Result<Intake, Broken> {
         match self {
             Self::Vhost(device) => device.take_again(frame),
-            Self::Tap(_) | Self::Shm(_) => Ok(Intake::Empty),
+            Self::Tap(_) | Self::Shm(_) | Self::Xdp(_) => Ok(Intake::Empty),
         }
     }
 }

@@ -40,6 +40,7 @@ use crate::{
         session::{Mode, Session},
     },
     worker::{Handle, Running, Worker},
+    xdp::{self, Xdp},
 };
 
 /// All connections of a predecessor have heard again what was said on them within this time, or
@@ -186,7 +187,7 @@ impl Service {
         mut connections: HashMap<u16, Connection>,
     ) -> anyhow::Result<Estate> {
         let ports = state.config.ports.iter();
-        let kinds = ports.map(|port| (port.name.clone(), in_words(&port.kind)));
+        let kinds = ports.map(|port| (port.name.clone(), in_words(port)));
         let kinds = kinds.collect();
         let estate = self.handle().call(move |worker| {
             (worker.rests, worker.hands_over) = (true, true);
@@ -239,9 +240,14 @@ impl Service {
         };
         state.govern(&self.running.handle, &config, &mut reload)?;
         let before = state.config.ports.clone();
+        let lost = self.handle().call(|worker| worker.engine.lost());
+        let lost = lost.map_err(failed)?;
         let kept = |port: &PortConfig| {
+            if lost.contains(&port.name) {
+                return false;
+            }
             let mut new = config.ports.iter();
-            new.any(|new| new.name == port.name && new.kind == port.kind)
+            new.any(|new| new.name == port.name && in_words(new) == in_words(port))
         };
         for port in before.iter().filter(|port| !kept(port)) {
             let number = state.number(&port.name)?;
@@ -351,7 +357,7 @@ impl State {
         old: Option<handover::Bay>,
     ) -> anyhow::Result<Option<Arc<Link>>> {
         let mut old = old.unwrap_or_default();
-        if old.kind != in_words(&config.kind) {
+        if old.kind != in_words(config) {
             // It may listen where the other one did.
             old = handover::Bay {
                 counters: old.counters,
@@ -372,8 +378,15 @@ impl State {
             }
             Kind::Tap(name) => Port::Tap(Box::new(match old.tap.take() {
                 Some(file) => Tap::over(file, name),
-                None => Tap::open(name)?,
+                None => Tap::open(name, config.backpressure)?,
             })),
+            Kind::Xdp(wanted) => Port::Xdp(Box::new(
+                match old.xdp.take() {
+                    Some(estate) => Xdp::over(estate, wanted.clone()),
+                    None => Xdp::open(wanted.clone()),
+                }
+                .with_context(|| format!("port {}", config.name))?,
+            )),
             Kind::Shm(..) => {
                 let record = self.ledger.record(number);
                 Port::Shm(Box::new(Cable::new(Some(record))))
@@ -517,7 +530,7 @@ fn begin(
         |listener: &UnixListener, mode, path| mode == Mode::Server && is_at(listener, path);
     let owner = handle.clone();
     let session = match &config.kind {
-        Kind::Tap(_) => return Ok(None),
+        Kind::Tap(_) | Kind::Xdp(_) => return Ok(None),
         Kind::VhostUser(path, mode, pairs) => {
             let offer = Offer {
                 pairs: *pairs,
@@ -525,6 +538,7 @@ fn begin(
                     [only] => Some(only),
                     _ => None,
                 },
+                in_order: config.in_order,
             };
             let listener = old.listener.filter(|it| listens(it, *mode, path));
             match (listener, old.connection) {
@@ -560,16 +574,28 @@ fn is_state(file: &File, path: &Path) -> anyhow::Result<()> {
 }
 
 /// What is behind a port, in words that the next version writes alike.
-fn in_words(kind: &Kind) -> String {
-    match kind {
+fn in_words(port: &PortConfig) -> String {
+    match &port.kind {
         Kind::VhostUser(path, mode, pairs) => {
             let verb = match mode {
                 Mode::Server => "listens",
                 Mode::Client => "connects",
             };
-            format!("{pairs} queue pairs, {verb} at {}", path.display())
+            let order = if port.in_order { ", in order" } else { "" };
+            format!("{pairs} queue pairs, {verb} at {}{order}", path.display())
         }
+        Kind::Tap(name) if port.backpressure => format!("interface {name}, held back"),
         Kind::Tap(name) => format!("interface {name}"),
+        Kind::Xdp(xdp::Wanted {
+            interface,
+            queues,
+            ring,
+            mode,
+        }) => {
+            let queues = queues.map_or("all".to_owned(), |count| count.to_string());
+            let mode = mode.name();
+            format!("AF_XDP at {interface}, {queues} queues of {ring} entries, {mode}")
+        }
         Kind::Shm(path, wanted) => {
             let verb = match wanted.mode {
                 Mode::Server => "listens",

@@ -2,7 +2,8 @@
 //!
 //! Frames that the kernel has for the switch wait in the interface's queue while the switch has
 //! [`Tap::HELD_MAX`] of them; the kernel drops what does not fit there, and counts it
-//! ([`Tap::kernel_drops`]). So this port is lossy at ingress.
+//! ([`Tap::kernel_drops`]). So this port is lossy at ingress. Where the kernel can, it holds the
+//! interface's qdisc back instead, if asked to: then drops there are rare.
 
 #![allow(unsafe_code)]
 
@@ -28,6 +29,9 @@ const TUNSETVNETHDRSZ: libc::Ioctl = 0x4004_54d8;
 const IFF_TAP: i16 = 2;
 const IFF_NO_PI: i16 = 0x1000;
 const IFF_VNET_HDR: i16 = 0x4000;
+/// A full queue stops the interface's qdisc instead of dropping (Linux 7.2).
+const IFF_BACKPRESSURE: i16 = 0x0080;
+const TUNGETFEATURES: libc::Ioctl = 0x8004_54cf;
 /// Checksums, TCP over IPv4 and IPv6, CWR (`TUN_F_*`).
 const OFFLOADS: libc::c_uint = 1 | 2 | 4 | 8;
 
@@ -55,7 +59,7 @@ impl Tap {
     ///
     /// # Errors
     /// The kernel's reason, and what to do.
-    pub fn open(name: &str) -> anyhow::Result<Self> {
+    pub fn open(name: &str, backpressure: bool) -> anyhow::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true);
         let file = options.custom_flags(libc::O_NONBLOCK).open("/dev/net/tun");
@@ -71,8 +75,18 @@ impl Tap {
         for (to, &from) in request.ifr_name.iter_mut().zip(text.as_bytes()) {
             *to = from as libc::c_char;
         }
-        request.ifr_ifru.ifru_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
         let descriptor = file.as_raw_fd();
+        let held_back = match backpressure {
+            true if features(descriptor)? & IFF_BACKPRESSURE as libc::c_uint == 0 => {
+                return Err(anyhow!(
+                    "{name}: this kernel holds nothing back at TAP interfaces (IFF_BACKPRESSURE \
+                     needs Linux 7.2): leave `backpressure` out"
+                ));
+            }
+            true => IFF_BACKPRESSURE,
+            false => 0,
+        };
+        request.ifr_ifru.ifru_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | held_back;
         // SAFETY: the request is a valid structure for this call, which keeps no pointer.
         let made = unsafe { libc::ioctl(descriptor, TUNSETIFF, &raw mut request) };
         succeed(made).with_context(|| format!("cannot attach to the interface {name}"))?;
@@ -173,6 +187,15 @@ impl Tap {
             Err(_) => Delivery::Refused,
         }
     }
+}
+
+/// Flags that the kernel knows; it ignores others.
+fn features(descriptor: libc::c_int) -> anyhow::Result<libc::c_uint> {
+    let mut features: libc::c_uint = 0;
+    // SAFETY: this request writes a number, to a valid place.
+    let asked = unsafe { libc::ioctl(descriptor, TUNGETFEATURES, &raw mut features) };
+    succeed(asked).context("cannot ask /dev/net/tun what it can do")?;
+    Ok(features)
 }
 
 fn succeed(code: libc::c_int) -> io::Result<()> {

@@ -263,6 +263,7 @@ impl Worker {
             if now_ns.saturating_sub(self.kept_ns) > HOUSEKEEPING_NS {
                 self.kept_ns = now_ns;
                 self.engine.housekeep();
+                self.engine.look_at_interfaces();
                 self.end_sessions();
                 self.look_at_ledger();
             }
@@ -351,11 +352,15 @@ impl Worker {
             let listener = self.sessions.get(&number).and_then(Session::listener);
             let tap = match &bay.port {
                 Port::Tap(tap) => Some(tap.descriptor().try_clone_to_owned()?.into()),
-                Port::Vhost(_) | Port::Shm(_) => None,
+                Port::Vhost(_) | Port::Shm(_) | Port::Xdp(_) => None,
             };
             let cable = match &bay.port {
                 Port::Shm(cable) => cable.plug().map(Plug::state),
-                Port::Vhost(_) | Port::Tap(_) => None,
+                Port::Vhost(_) | Port::Tap(_) | Port::Xdp(_) => None,
+            };
+            let xdp = match &bay.port {
+                Port::Xdp(xdp) => xdp.estate()?,
+                Port::Vhost(_) | Port::Tap(_) | Port::Shm(_) => None,
             };
             Ok(handover::Bay {
                 name: bay.name.clone(),
@@ -366,6 +371,7 @@ impl Worker {
                 connection: connection(number),
                 tap,
                 cable,
+                xdp,
             })
         });
         bays.collect()
@@ -398,6 +404,11 @@ impl Worker {
                 Port::Shm(cable) => {
                     if let Some(plug) = cable.plug() {
                         add(plug.stream(), data);
+                    }
+                }
+                Port::Xdp(xdp) => {
+                    for (queue, socket) in xdp.sockets() {
+                        add(&socket, data | queue as u64);
                     }
                 }
             }

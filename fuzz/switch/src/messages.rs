@@ -356,6 +356,7 @@ impl World {
         let offer = Offer {
             pairs: if how & 1 == 0 { 1 } else { 8 },
             mac: (how & 2 == 0).then_some(mac(PORT)),
+            in_order: how & 4 == 0,
         };
         let link = Link::new(false).expect("a link");
         let (frontend, outer) = UnixStream::pair().expect("a pair");
@@ -603,6 +604,7 @@ impl World {
         let offer = Offer {
             pairs: 1,
             mac: Some(mac(PORT)),
+            in_order: false,
         };
         let backend = Backend::new(PORT, offer, Arc::clone(switch));
         let mut connection = Connection {

@@ -71,6 +71,9 @@ impl Engine {
 
     /// The cable of a port has gone, its frames copied out.
     pub(super) fn unplug(&mut self, number: u16) {
+        if let Some(Port::Xdp(xdp)) = self.bay_mut(number).map(|bay| &mut bay.port) {
+            xdp.let_go();
+        }
         let Some(cable) = self.cable_mut(number) else {
             return;
         };
@@ -114,6 +117,7 @@ impl Engine {
                     self.close(number, reason);
                 }
             }
+            Port::Xdp(xdp) => xdp.woken(ring),
             Port::Tap(_) => {}
         }
     }

@@ -1,6 +1,7 @@
 //! A switch that is killed at each of its writes in turn, and what its successor does.
 
 use std::{
+    collections::VecDeque,
     fs::File,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -80,6 +81,8 @@ struct Ring {
     next_available: u16,
     next_used: u16,
     free: Vec<u16>,
+    /// Heads that the switch has, the oldest first.
+    away: VecDeque<u16>,
 }
 
 /// A guest.
@@ -109,6 +112,7 @@ impl Guest {
                 next_available: 0,
                 next_used: 0,
                 free: (0..SIZE).collect(),
+                away: VecDeque::new(),
             }
         };
         let rings = (0..RINGS as u64).map(|index| ring(index * RING));
@@ -157,6 +161,7 @@ impl Guest {
         self.memory.write(self.at(entry, 2), &slot.to_le_bytes());
         self.rings[ring].next_available = next.wrapping_add(1);
         self.rings[ring].available.store(next.wrapping_add(1));
+        self.rings[ring].away.push_back(slot);
     }
 
     fn used(&mut self, ring: usize) -> Option<(u16, u32)> {
@@ -171,7 +176,12 @@ impl Guest {
         self.memory.read(self.at(entry, 8), &mut bytes);
         self.rings[ring].next_used = next.wrapping_add(1);
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
-        Some((word(0) as u16, word(4)))
+        let head = word(0) as u16;
+        let oldest = self.rings[ring].away.pop_front();
+        if self.features & feature::IN_ORDER != 0 {
+            assert_eq!(oldest, Some(head), "chains come back in their order");
+        }
+        Some((head, word(4)))
     }
 
     /// Takes back what was sent on a queue pair.
@@ -296,9 +306,10 @@ struct World {
 }
 
 impl World {
-    fn new(kills: Vec<u64>) -> Self {
+    fn new(kills: Vec<u64>, features: u64) -> Self {
         const PLAIN: u64 = feature::VERSION_1 | feature::MERGEABLE;
-        let guests = (0..3).map(|number| Guest::new(number, PLAIN)).collect();
+        let guest = |number| Guest::new(number, PLAIN | features);
+        let guests = (0..3).map(guest).collect();
         let mut world = Self {
             file: memfd(0),
             guests,
@@ -437,7 +448,16 @@ impl World {
 
 #[test]
 fn a_kill_at_any_write_loses_and_doubles_nothing() {
-    let mut whole = World::new(vec![u64::MAX - 1]);
+    kill_at_any_write(0);
+}
+
+#[test]
+fn a_kill_at_any_write_keeps_the_order_of_chains() {
+    kill_at_any_write(feature::IN_ORDER);
+}
+
+fn kill_at_any_write(features: u64) {
+    let mut whole = World::new(vec![u64::MAX - 1], features);
     whole.traffic();
     whole.check("without a kill");
     assert!(whole.sent[0][1][0] > 20 && whole.sent[2][0][1] > 20);
@@ -445,7 +465,7 @@ fn a_kill_at_any_write_loses_and_doubles_nothing() {
     assert!(writes > 500, "{writes} writes");
     for kill in 0..writes {
         // The successor is killed as well, soon or while it starts.
-        let mut world = World::new(vec![(kill * 7) % 97, kill]);
+        let mut world = World::new(vec![(kill * 7) % 97, kill], features);
         world.traffic();
         world.check(&format!("killed at write {kill} of {writes}"));
         assert!(world.kills.len() < 2, "it was killed");

@@ -67,13 +67,14 @@ impl Engine {
     /// Frames for a guest that a predecessor had wait until it has come back.
     pub(super) fn await_guest(&mut self, number: u16) {
         let now_ns = self.now_ns;
+        self.share_memory(number);
         let Some(bay) = self.bay_mut(number) else {
             return;
         };
         let was_up = match &bay.port {
             Port::Vhost(device) => device.pairs_before() > 0,
             Port::Shm(cable) => cable.was_up(),
-            Port::Tap(_) => false,
+            Port::Tap(_) | Port::Xdp(_) => false,
         };
         if was_up {
             bay.awaited_ns = Some(now_ns + RETURN_NS);

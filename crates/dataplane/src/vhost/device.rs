@@ -27,6 +27,9 @@ const LEGACY_HEADER: usize = 10;
 /// a guest whose buffers are long chains of short pieces takes no time from others.
 const BUFFERS_MAX: usize = 1024;
 
+/// Delivered parts of a frame that all exits have, while chains before it are held.
+const ALL_PARTS: u16 = u16::MAX;
+
 /// So many receive buffers are fetched into the cache at a time.
 const FETCHED: u16 = 32;
 
@@ -53,6 +56,9 @@ struct Queue {
     unrecorded: Vec<u16>,
     /// Chains that a predecessor took, with the parts that it had delivered.
     again: VecDeque<(u16, u16)>,
+    /// Of a transmit ring whose chains go back in their order: those that were taken, the oldest
+    /// first.
+    in_order: Option<VecDeque<u16>>,
 }
 
 /// A chain of a transmit ring.
@@ -81,6 +87,9 @@ impl Queue {
             ..Hold::default()
         };
         self.unrecorded.push(head);
+        if let Some(taken) = &mut self.in_order {
+            taken.push_back(head);
+        }
         Ok(())
     }
 
@@ -91,12 +100,38 @@ impl Queue {
         }
     }
 
+    /// All exits have the frame of a chain.
     #[inline]
     fn release(&mut self, memory: &Memory, head: u16) {
         let hold = self.holds.get_mut(usize::from(head));
         let Some(hold) = hold.filter(|hold| hold.order != 0) else {
             return;
         };
+        if self.in_order.is_none() {
+            return self.give_back(memory, head);
+        }
+        hold.parts = ALL_PARTS;
+        if !std::mem::replace(&mut hold.is_listed, true) {
+            self.unrecorded.push(head);
+        }
+        self.give_back_first(memory);
+    }
+
+    /// Gives the chains back whose frames all exits have, up to the first one that is held.
+    fn give_back_first(&mut self, memory: &Memory) {
+        let is_done = |hold: &Hold| hold.order != 0 && hold.parts == ALL_PARTS;
+        while let Some(&head) = self.in_order.as_ref().and_then(VecDeque::front) {
+            if !is_done(&self.holds[usize::from(head)]) {
+                return;
+            }
+            self.in_order.as_mut().and_then(VecDeque::pop_front);
+            self.give_back(memory, head);
+        }
+    }
+
+    #[inline]
+    fn give_back(&mut self, memory: &Memory, head: u16) {
+        let hold = &mut self.holds[usize::from(head)];
         if let Some(record) = self.record.as_ref().filter(|_| hold.is_recorded) {
             record.release(head);
         }
@@ -327,6 +362,7 @@ impl Device {
             call,
         } = setup;
         let ring = Ring::new(&self.memory, size, at, base, event_index)?;
+        let is_in_order = self.features & feature::IN_ORDER != 0 && index % 2 == 1;
         let holds = vec![Hold::default(); if index % 2 == 1 { size as usize } else { 0 }];
         let mut queue = Queue {
             taken: u64::from(base),
@@ -342,6 +378,7 @@ impl Device {
             holds,
             unrecorded: Vec::new(),
             again: VecDeque::new(),
+            in_order: is_in_order.then(VecDeque::new),
         };
         if !self.resume(&mut queue)? {
             self.begin(&mut queue)?;
@@ -401,7 +438,13 @@ impl Device {
                 is_listed: false,
             };
         }
-        queue.again = resumed.held.into();
+        if let Some(taken) = &mut queue.in_order {
+            taken.extend(resumed.held.iter().map(|(head, _)| *head));
+        }
+        let is_held = |(_, parts): &(u16, u16)| *parts != ALL_PARTS;
+        let (held, done): (Vec<_>, Vec<_>) = resumed.held.into_iter().partition(is_held);
+        queue.again = held.into();
+        done.into_iter().for_each(|(head, _)| queue.release(&self.memory, head));
         if let Some(call) = &mut queue.call {
             // The predecessor may have been killed before it called.
             let _ = call.write(&1u64.to_ne_bytes());

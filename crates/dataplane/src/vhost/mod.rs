@@ -60,6 +60,8 @@ pub mod feature {
     pub const PROTOCOL: u64 = 1 << 30;
     /// Virtio 1.
     pub const VERSION_1: u64 = 1 << 32;
+    /// Chains come back in the order in which they were made available (Virtio 1.2, 2.7.9).
+    pub const IN_ORDER: u64 = 1 << 35;
 
     /// What the switch offers at every port.
     pub const OFFERED: u64 = CHECKSUM
@@ -86,6 +88,8 @@ pub struct Offer {
     pub pairs: u16,
     /// The address of the adapter, if the switch knows it.
     pub mac: Option<[u8; 6]>,
+    /// Whether chains may come back in their order ([`feature::IN_ORDER`]).
+    pub in_order: bool,
 }
 
 impl Offer {
@@ -97,7 +101,8 @@ impl Offer {
             0
         };
         let mac = if self.mac.is_some() { feature::MAC } else { 0 };
-        feature::OFFERED | several | mac
+        let in_order = if self.in_order { feature::IN_ORDER } else { 0 };
+        feature::OFFERED | several | mac | in_order
     }
 
     /// The configuration space of the adapter (Virtio 1.2, 5.1.4): address, status, queue pairs.
