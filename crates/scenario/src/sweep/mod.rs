@@ -157,7 +157,7 @@ pub(crate) fn plan(mut tree: Node, path: &Path, options: &Options) -> Result<Pla
         .map_err(command)?;
     }
     let overlaps = Sink::default();
-    axis::check_overlaps(&axes, &overlaps);
+    axis::check_overlaps(&axes, &said.skips, &overlaps);
     overlaps.finish(())?;
     let dimensions = dimensions(&axes);
     let combinations = combinations(&dimensions, &said.skips).map_err(command)?;
@@ -186,7 +186,7 @@ pub(crate) fn plan(mut tree: Node, path: &Path, options: &Options) -> Result<Pla
         path: path.to_owned(),
         options: options.file.clone(),
     };
-    plan.check_values()?;
+    plan.check_values(&options.only)?;
     plan.name_variants()?;
     plan.lay_out(&options.only)?;
     plan.check_statements(sweep.as_ref())?;
@@ -366,18 +366,25 @@ impl Plan {
         values.chain([variant]).collect::<Vec<_>>().join(" ")
     }
 
-    /// Tries each value by itself, the other axes as in the first combination.
-    fn check_values(&self) -> Result<(), Problems> {
+    /// Tries each value that `only` keeps by itself, the other axes as in the first combination.
+    fn check_values(&self, only: &[Set]) -> Result<(), Problems> {
+        let left_out = |axis: &Axis, value: &AxisValue| {
+            let mut own = only.iter().filter(|set| set.name == axis.name);
+            own.any(|set| set.labels().all(|label| label != value.name))
+        };
         let mut all = Vec::new();
         for (index, axis) in self.axes.iter().enumerate() {
-            for number in 1..axis.values.len() {
+            for (number, value) in axis.values.iter().enumerate().skip(1) {
+                if left_out(axis, value) {
+                    continue;
+                }
                 let mut values = self.combinations[0].clone();
                 values[index] = number;
                 if !self.combinations.contains(&values) {
                     continue;
                 }
                 if let Err(problems) = self.resolve(&values, None) {
-                    all.extend(blame(problems, axis, &axis.values[number]).0);
+                    all.extend(blame(problems, axis, value).0);
                 }
             }
         }
