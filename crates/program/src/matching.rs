@@ -14,6 +14,8 @@ pub struct Message {
     pub tag: u32,
     /// The operation that sent it.
     pub operation: u32,
+    /// Its size in bytes; 0 in a run if it is only announced.
+    pub bytes: u64,
     /// Its data wait at the sender until the receive is posted.
     pub waits: bool,
 }
@@ -145,7 +147,8 @@ impl Ways {
     fn of(mut all: Vec<(u64, Key)>) -> Self {
         all.sort_unstable();
         let mut ways = Self::default();
-        all.into_iter().for_each(|(order, key)| ways.push(key, order));
+        all.into_iter()
+            .for_each(|(order, key)| ways.push(key, order));
         ways
     }
 
@@ -236,7 +239,9 @@ impl Matcher {
         }
         let (source, tag) = key;
         let keys = [(source, ANY_TAG), (ANY_SOURCE, tag), (ANY_SOURCE, ANY_TAG)];
-        let posted = keys.into_iter().filter_map(|key| Some((self.open.order(key)?, key)));
+        let posted = keys
+            .into_iter()
+            .filter_map(|key| Some((self.open.order(key)?, key)));
         let (order, open) = posted.min()?;
         let exact = self.posted.order(key);
         exact.is_none_or(|exact| order < exact).then_some(open)
@@ -257,6 +262,7 @@ mod tests {
             source,
             tag,
             operation,
+            bytes: 0,
             waits: false,
         }
     }
@@ -401,9 +407,17 @@ mod tests {
                 let (mut source, mut tag) = (draw(sources), draw(tags));
                 if draw(10) < if operation / period % 2 == 0 { 7 } else { 3 } {
                     let one = message(source, tag, operation);
-                    assert_eq!(matcher.arrive(one), plain.arrive(one), "{seed}: {operation}");
+                    assert_eq!(
+                        matcher.arrive(one),
+                        plain.arrive(one),
+                        "{seed}: {operation}"
+                    );
                 } else {
-                    source = if draw(any_source) == 0 { ANY_SOURCE } else { source };
+                    source = if draw(any_source) == 0 {
+                        ANY_SOURCE
+                    } else {
+                        source
+                    };
                     tag = if draw(any_tag) == 0 { ANY_TAG } else { tag };
                     let expected = plain.post(source, tag, operation);
                     let taken = matcher.post(source, tag, operation);

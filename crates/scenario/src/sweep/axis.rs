@@ -219,14 +219,6 @@ impl Axis {
         }
         Some(Self { name, path, values })
     }
-
-    /// Every path that a value of it sets.
-    fn leaves(&self) -> Vec<KeyPath> {
-        let mut leaves: Vec<KeyPath> = self.values.iter().flat_map(AxisValue::leaves).collect();
-        leaves.sort();
-        leaves.dedup();
-        leaves
-    }
 }
 
 impl AxisValue {
@@ -373,7 +365,8 @@ pub(super) fn check_overlaps(axes: &[Axis], skips: &[Skip], sink: &Sink) {
 /// left out.
 fn common<'a>(one: &Axis, two: &'a Axis, skips: &[Skip]) -> Option<(KeyPath, &'a AxisValue)> {
     let named = |axis: &Axis, value: &AxisValue| (axis.name.clone(), value.name.clone());
-    for (first, second) in (one.values.iter()).flat_map(|v| two.values.iter().map(move |w| (v, w))) {
+    for (first, second) in (one.values.iter()).flat_map(|v| two.values.iter().map(move |w| (v, w)))
+    {
         let own = second.leaves();
         let mut both = first.leaves().into_iter();
         let Some(leaf) = both.find(|leaf| own.iter().any(|own| own.meets(leaf))) else {

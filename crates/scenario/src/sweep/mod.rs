@@ -118,16 +118,22 @@ pub(crate) struct Dimension {
 }
 
 impl Cell {
-    /// Whether it has all of these values; `dimensions` are the axes and, last, the variants.
+    /// Whether it has all of these values, of `a|b` one; `dimensions` are the axes and, last, the
+    /// variants.
     fn fits(&self, dimensions: &[Dimension], fixed: &[(String, String)]) -> bool {
         fixed.iter().all(|(axis, value)| {
             let at = dimensions.iter().position(|d| d.name == *axis);
             at.is_some_and(|at| match self.values.get(at) {
-                Some(own) => dimensions[at].values[*own] == *value,
-                None => self.variant == *value,
+                Some(own) => is_among(&dimensions[at].values[*own], value),
+                None => is_among(&self.variant, value),
             })
         })
     }
+}
+
+/// Whether a value is what a bracket says, or one of `a|b`.
+fn is_among(own: &str, value: &str) -> bool {
+    own == value || value.split('|').any(|one| one.trim() == own)
 }
 
 /// Reads a sweep and resolves the cells that are to be run.

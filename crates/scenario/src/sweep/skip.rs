@@ -97,11 +97,7 @@ pub(super) fn any_at<'a>(
     skips.iter().any(|skip| skip.holds(&value))
 }
 
-fn read_term(
-    text: &str,
-    term: &str,
-    dimensions: &[Dimension],
-) -> Result<Term, Complaint> {
+fn read_term(text: &str, term: &str, dimensions: &[Dimension]) -> Result<Term, Complaint> {
     let (equal, unequal) = (term.split_once("=="), term.split_once("!="));
     let Some((axis, other)) = equal.or(unequal) else {
         let reason = format!("`{}` in `{text}` is no AXIS == VALUE", term.trim());
