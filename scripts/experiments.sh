@@ -112,6 +112,8 @@ shopt -s extglob
 for file in scenarios/*.toml scenarios/!(lab-only)/*.toml; do
 	experiment sim "$file"
 done
+# Programs that the sweeps of programs have beside skeletons; the scenarios name this place.
+stage "recorded programs" sim scripts/record-programs.sh out/recorded
 for file in scenarios/cee/commercial{,-udp,-red}.toml scenarios/cee/programs{,-routing}.toml scenarios/cee/hotspot-placements.toml scenarios/zovn/{racks,laptops,desktops}.toml; do
 	swept "$file"
 done

@@ -229,6 +229,7 @@ impl From<&Role> for App {
                 datagram_bytes,
                 eager_bytes,
                 operations,
+                checks_sizes,
                 span,
             } => {
                 let name = (traffic, rank, port);
@@ -238,7 +239,7 @@ impl From<&Role> for App {
                     partners,
                     way,
                     eager_bytes,
-                    operations,
+                    (operations, checks_sizes),
                     span,
                 ))
             }

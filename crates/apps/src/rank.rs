@@ -110,6 +110,10 @@ pub struct Rank {
     way: Way,
     eager_bytes: u64,
     operations: Arc<program::Rank>,
+    /// Sizes of messages and receives were not compared before the run.
+    checks_sizes: bool,
+    /// A message was larger than its receive.
+    has_truncated: bool,
     span: Span,
     partners: Vec<Partner>,
     /// Of each partner.
@@ -134,7 +138,7 @@ impl Rank {
         partners: Vec<Partner>,
         way: Way,
         eager_bytes: u64,
-        operations: Arc<program::Rank>,
+        (operations, checks_sizes): (Arc<program::Rank>, bool),
         span: Span,
     ) -> Self {
         let cpus = operations.operations().iter().map(|op| usize::from(op.cpu));
@@ -156,6 +160,8 @@ impl Rank {
             port,
             way,
             eager_bytes,
+            checks_sizes,
+            has_truncated: false,
             span,
             missing_lines: lines.len(),
             granted: vec![VecDeque::new(); lines.len()],
@@ -307,12 +313,28 @@ impl Rank {
         let taken = self.matcher.post(operation.peer, operation.tag, number);
         match taken {
             Some(message) if message.waits => self.grant(io, &message, number, number),
-            Some(_) => self.ended(io, number),
+            Some(message) => self.received(io, number, message.source, message.bytes),
             None if self.lines.len() >= MANY => {
                 let index = self.line(operation.peer).unwrap_or(0);
                 prefetch_index(&self.lines, index);
             }
             None => {}
+        }
+    }
+
+    /// A receive has its message. It ends, unless the message is larger than it is: MPI calls that
+    /// truncation and ends the program.
+    fn received<I: Io>(&mut self, io: &mut I, receive: u32, source: u32, bytes: u64) {
+        let room = || self.operations.operations()[receive as usize].size;
+        if !self.checks_sizes || bytes <= room() {
+            return self.ended(io, receive);
+        }
+        if !std::mem::replace(&mut self.has_truncated, true) {
+            let (me, what) = (self.me, self.operations.describe(receive));
+            io.note(format!(
+                "rank {me}: {what} is smaller than its message of {bytes} B from rank {source}, so \
+                 that it does not end"
+            ));
         }
     }
 
@@ -433,6 +455,7 @@ impl Rank {
                     source,
                     tag: (header.tag >> 32) as u32,
                     operation: header.tag as u32,
+                    bytes: header.bytes.saturating_sub(HEADER_BYTES),
                     waits: header.class == class::REQUEST,
                 };
                 let Some(receive) = self.matcher.arrive(message) else {
@@ -441,7 +464,7 @@ impl Rank {
                 self.times[receive as usize].partner = Some((source, message.operation));
                 match message.waits {
                     true => self.grant(io, &message, receive, NONE),
-                    false => self.ended(io, receive),
+                    false => self.received(io, receive, source, message.bytes),
                 }
             }
             class::GRANT => {
@@ -460,7 +483,8 @@ impl Rank {
                 let send = header.tag as u32;
                 let at = granted.iter().position(|(of, _)| *of == send);
                 if let Some((_, receive)) = at.and_then(|at| granted.remove(at)) {
-                    self.ended(io, receive);
+                    let bytes = header.bytes.saturating_sub(HEADER_BYTES);
+                    self.received(io, receive, source, bytes);
                 }
             }
             _ => io.note(format!("rank {source}: an unknown message")),

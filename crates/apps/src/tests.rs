@@ -476,6 +476,7 @@ fn ranks(text: &str, eager_bytes: u64, until_ns: u64) -> (Vec<RankReport>, Run) 
         datagram_bytes: None,
         eager_bytes,
         operations: program.ranks[rank as usize].clone(),
+        checks_sizes: program.has_wildcards(),
         span: SPAN,
     };
     let roles: Vec<Role> = (0..count).map(role).collect();
@@ -555,6 +556,34 @@ fn long_messages_in_both_directions_cross() {
         let (reports, run) = ranks(text, eager_bytes, SECOND_NS / 2);
         assert!(run.is_complete(), "{eager_bytes}: {reports:?}");
         assert!(run.world.notes.is_empty(), "{:?}", run.world.notes);
+    }
+}
+
+/// Whether the receive or the message is there first, eager or announced.
+#[test]
+fn a_receive_that_is_too_small_for_its_message_does_not_end() {
+    for (eager_bytes, late) in [(0, 0), (0, 1), (1_000, 0), (1_000, 1)] {
+        let wait = |rank| match rank == late {
+            true => "b requires a\n",
+            false => "",
+        };
+        let text = format!(
+            "num_ranks 2\nrank 0 {{\na: calc 20000000\nb: send 100b to 1\n{}}}\n\
+             rank 1 {{\na: calc 20000000\nb: recv 99b from -1\nc: calc 5\nc requires b\n{}}}\n",
+            wait(0),
+            wait(1)
+        );
+        let (reports, run) = ranks(&text, eager_bytes, SECOND_NS / 2);
+        assert!(!run.is_complete());
+        assert_eq!(reports[1].times[1].end_ns, u64::MAX);
+        let place = if late == 0 { 9 } else { 8 };
+        let line = format!(
+            "rank 1: receive of 99 B from any rank, tag 0 at line {place} is smaller than its \
+             message of 100 B from rank 0, so that it does not end"
+        );
+        assert_eq!(run.world.notes, [line]);
+        let (reports, run) = ranks(&text.replace("99b", "100b"), eager_bytes, SECOND_NS / 2);
+        assert!(run.is_complete(), "{reports:?}");
     }
 }
 

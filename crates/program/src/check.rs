@@ -208,7 +208,7 @@ fn deadlocks(program: &Program, eager_bytes: u64) -> Result<bool, Fault> {
             let own = &mut ranks[me as usize];
             own.progress.begun(own.rank, operation, |_| {});
             let op = own.rank.operations()[operation as usize];
-            if let Some(woken) = step(&mut ranks, me, operation, &op, eager_bytes) {
+            if let Some(woken) = step(&mut ranks, me, operation, &op, eager_bytes)? {
                 active.push_back(woken);
             }
         }
@@ -220,52 +220,81 @@ fn deadlocks(program: &Program, eager_bytes: u64) -> Result<bool, Fault> {
 }
 
 /// Begins an operation; returns a rank that may go on.
+///
+/// # Errors
+/// A message that is larger than its receive.
 fn step(
     ranks: &mut [Untimed<'_>],
     me: u32,
     operation: u32,
     op: &Operation,
     eager_bytes: u64,
-) -> Option<u32> {
+) -> Result<Option<u32>, Fault> {
     let end = |ranks: &mut [Untimed<'_>], rank: u32, operation: u32| {
         ranks[rank as usize].end(operation);
     };
     match op.kind {
         Kind::Compute => {
             end(ranks, me, operation);
-            None
+            Ok(None)
         }
         Kind::Send => {
             let message = Message {
                 source: me,
                 tag: op.tag,
                 operation,
+                bytes: op.size,
                 waits: op.size > eager_bytes,
             };
             let receive = ranks[op.peer as usize].matcher.arrive(message);
+            if let Some(receive) = receive {
+                has_room(ranks, (op.peer, receive), &message)?;
+            }
             if !message.waits || receive.is_some() {
                 end(ranks, me, operation);
             } else {
                 ranks[me as usize].waiting.push(operation);
             }
-            let receive = receive?;
+            let Some(receive) = receive else {
+                return Ok(None);
+            };
             end(ranks, op.peer, receive);
-            Some(op.peer)
+            Ok(Some(op.peer))
         }
         Kind::Receive => {
             let own = &mut ranks[me as usize];
             let Some(message) = own.matcher.post(op.peer, op.tag, operation) else {
                 own.waiting.push(operation);
-                return None;
+                return Ok(None);
             };
+            has_room(ranks, (me, operation), &message)?;
             end(ranks, me, operation);
             if !message.waits {
-                return None;
+                return Ok(None);
             }
             end(ranks, message.source, message.operation);
-            Some(message.source)
+            Ok(Some(message.source))
         }
     }
+}
+
+/// That a receive has room for its message; what has not, MPI calls truncation, an error.
+fn has_room(
+    ranks: &[Untimed<'_>],
+    (me, receive): (u32, u32),
+    message: &Message,
+) -> Result<(), Fault> {
+    let own = ranks[me as usize].rank;
+    if message.bytes <= own.operations()[receive as usize].size {
+        return Ok(());
+    }
+    let source = message.source;
+    let sent = ranks[source as usize].rank.describe(message.operation);
+    let reason = format!(
+        "{} is smaller than its message: rank {source}: {sent}",
+        own.describe(receive)
+    );
+    Err(fault(me, reason))
 }
 
 /// The fault of a program that stands still: the ranks that wait for each other, in order, from the
@@ -326,6 +355,31 @@ mod tests {
             reason(missing, 0),
             "send of 8 B to rank 1, tag 4 at line 3 has no partner: one receive is missing"
         );
+    }
+
+    /// Whichever of both is there first, eager or not; a larger receive is fine.
+    #[test]
+    fn a_message_larger_than_its_receive_is_refused() {
+        for (late, eager_bytes) in [(0, 0), (0, 1000), (1, 0), (1, 1000)] {
+            let wait = |rank| if late == rank { "b requires a\n" } else { "" };
+            let of_size = |received: u32| {
+                format!(
+                    "num_ranks 2\nrank 0 {{\na: calc 5\nb: send 100b to 1 tag 4\n{}}}\n\
+                     rank 1 {{\na: calc 5\nb: recv {received}b from 0 tag 4\n{}}}\n",
+                    wait(0),
+                    wait(1)
+                )
+            };
+            let fault = of(&of_size(99), eager_bytes).unwrap_err();
+            assert_eq!(fault.rank, Some(1));
+            let told = fault.reason.starts_with("receive of 99 B from rank 0, tag 4 at line ")
+                && (fault.reason).ends_with(
+                    " is smaller than its message: rank 0: send of 100 B to rank 1, tag 4 at line 4",
+                );
+            assert!(told, "{}", fault.reason);
+            assert_eq!(of(&of_size(100), eager_bytes), Ok(()));
+            assert_eq!(of(&of_size(101), eager_bytes), Ok(()));
+        }
     }
 
     #[test]

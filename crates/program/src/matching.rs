@@ -14,6 +14,8 @@ pub struct Message {
     pub tag: u32,
     /// The operation that sent it.
     pub operation: u32,
+    /// Its size in bytes; 0 in a run if it is only announced.
+    pub bytes: u64,
     /// Its data wait at the sender until the receive is posted.
     pub waits: bool,
 }
@@ -30,9 +32,11 @@ type Key = (u32, u32);
 struct Queues<T> {
     /// (key, order, value) in the order in which they came, up to [`FEW`].
     few: Vec<(Key, u64, T)>,
-    /// What came while `few` was full, and since then until this is empty: so of a key the values
-    /// in `few` are the older ones.
+    /// What came while `few` was full, and since then until this is empty: all of it is younger
+    /// than what is in `few`.
     many: BTreeMap<Key, VecDeque<(u64, T)>>,
+    /// Of `many`, once something has been looked for by source or tag alone.
+    ways: Option<Box<Ways>>,
 }
 
 impl<T> Default for Queues<T> {
@@ -40,6 +44,7 @@ impl<T> Default for Queues<T> {
         Self {
             few: Vec::new(),
             many: BTreeMap::new(),
+            ways: None,
         }
     }
 }
@@ -52,6 +57,14 @@ impl<T> Queues<T> {
         }
         let queue = self.many.entry(key).or_default();
         queue.push_back((order, value));
+        if let Some(ways) = &mut self.ways {
+            ways.push(key, order);
+        }
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.few.is_empty() && self.many.is_empty()
     }
 
     /// The place of a key's first value in `few`.
@@ -76,6 +89,12 @@ impl<T> Queues<T> {
         if queue.is_empty() {
             self.many.remove(&key);
         }
+        if let Some(ways) = &mut self.ways {
+            ways.taken += 1;
+            if ways.are_stale() || self.many.is_empty() {
+                self.ways = None;
+            }
+        }
         first.map(|(_, value)| value)
     }
 
@@ -86,12 +105,26 @@ impl<T> Queues<T> {
     }
 
     /// The key, of those that fit, whose first value came first.
-    fn oldest(&self, mut fits: impl FnMut(Key) -> bool) -> Option<Key> {
-        let few = self.few.iter().map(|(key, order, _)| (*order, *key));
-        let many = self.many.iter();
-        let many = many.filter_map(|(key, queue)| Some((queue.front()?.0, *key)));
-        let fitting = few.chain(many).filter(|(_, key)| fits(*key));
-        fitting.min().map(|(_, key)| key)
+    fn oldest(&mut self, (source, tag): Key) -> Option<Key> {
+        let mut few = self.few.iter().map(|(key, ..)| *key);
+        if let Some(key) = few.find(|key| fits(source, tag, *key)) {
+            return Some(key);
+        }
+        if self.many.is_empty() {
+            return None;
+        }
+        let many = &self.many;
+        let ways = self.ways.get_or_insert_with(|| {
+            let queues = many.iter();
+            let all = queues.flat_map(|(key, queue)| queue.iter().map(|(order, _)| (*order, *key)));
+            Box::new(Ways::of(all.collect()))
+        });
+        // Values of a key are taken in their order, so that those up to the first one are there.
+        let waits = |order, key| {
+            let first = many.get(&key).and_then(|queue| queue.front());
+            first.is_some_and(|(first, _)| *first <= order)
+        };
+        ways.oldest((source, tag), waits)
     }
 
     fn values(&self) -> impl Iterator<Item = &T> {
@@ -100,13 +133,60 @@ impl<T> Queues<T> {
     }
 }
 
-/// The receives of a rank that wait for messages, and the messages that wait for receives.
+/// What waits by source alone, by tag alone, and all of it, in the order in which it came. What has
+/// been taken stays until it is met, or until it is most of everything.
+#[derive(Clone, Debug, Default)]
+struct Ways {
+    /// (order, key) by what is asked for: [`ANY_SOURCE`], [`ANY_TAG`] or both are in it.
+    queues: BTreeMap<Key, VecDeque<(u64, Key)>>,
+    pushed: u64,
+    taken: u64,
+}
+
+impl Ways {
+    fn of(mut all: Vec<(u64, Key)>) -> Self {
+        all.sort_unstable();
+        let mut ways = Self::default();
+        all.into_iter()
+            .for_each(|(order, key)| ways.push(key, order));
+        ways
+    }
+
+    fn push(&mut self, key: Key, order: u64) {
+        self.pushed += 1;
+        for way in [(key.0, ANY_TAG), (ANY_SOURCE, key.1), (ANY_SOURCE, ANY_TAG)] {
+            let queue = self.queues.entry(way).or_default();
+            queue.push_back((order, key));
+        }
+    }
+
+    /// More than three quarters are gone: to make it anew takes no longer than they took.
+    fn are_stale(&self) -> bool {
+        self.taken > self.pushed / 4 * 3 + 64
+    }
+
+    /// The key of the first one of a way that still waits.
+    fn oldest(&mut self, way: Key, waits: impl Fn(u64, Key) -> bool) -> Option<Key> {
+        let queue = self.queues.get_mut(&way)?;
+        while let Some((order, key)) = queue.front().copied() {
+            if waits(order, key) {
+                return Some(key);
+            }
+            queue.pop_front();
+        }
+        self.queues.remove(&way);
+        None
+    }
+}
+
+/// The receives of a rank that wait for messages, and the messages that wait for receives. Each
+/// match takes a time that grows with the logarithm of what waits, with wildcards too.
 #[derive(Clone, Debug, Default)]
 pub struct Matcher {
     /// Operations that receive.
     posted: Queues<u32>,
-    /// Those that take any source or tag: order, source, tag, operation.
-    open: VecDeque<(u64, u32, u32, u32)>,
+    /// Those that take any source or tag, which stand in their keys.
+    open: Queues<u32>,
     arrived: Queues<Message>,
     order: u64,
 }
@@ -119,19 +199,20 @@ impl Matcher {
     /// Posts a receive: the message that it takes, if that is there.
     pub fn post(&mut self, source: u32, tag: u32, operation: u32) -> Option<Message> {
         let is_open = source == ANY_SOURCE || tag == ANY_TAG;
-        let taken = match is_open {
-            false => self.arrived.take((source, tag)),
-            true => (self.arrived.oldest(|key| fits(source, tag, key)))
-                .and_then(|key| self.arrived.take(key)),
+        let key = match is_open {
+            false => Some((source, tag)),
+            true => self.arrived.oldest((source, tag)),
         };
+        let taken = key.and_then(|key| self.arrived.take(key));
         if taken.is_some() {
             return taken;
         }
         self.order += 1;
-        match is_open {
-            false => self.posted.push((source, tag), self.order, operation),
-            true => self.open.push_back((self.order, source, tag, operation)),
-        }
+        let queues = match is_open {
+            false => &mut self.posted,
+            true => &mut self.open,
+        };
+        queues.push((source, tag), self.order, operation);
         None
     }
 
@@ -139,7 +220,7 @@ impl Matcher {
     pub fn arrive(&mut self, message: Message) -> Option<u32> {
         let key = (message.source, message.tag);
         let taken = match self.open_before(key) {
-            Some(at) => self.open.remove(at).map(|(.., operation)| operation),
+            Some(open) => self.open.take(open),
             None => self.posted.take(key),
         };
         if taken.is_none() {
@@ -149,17 +230,21 @@ impl Matcher {
         taken
     }
 
-    /// The place of the open receive that takes such a message, if it was posted before those that
+    /// The key of the open receive that takes such a message, if it was posted before those that
     /// name its source and tag.
     #[inline]
-    fn open_before(&self, key: Key) -> Option<usize> {
+    fn open_before(&self, key: Key) -> Option<Key> {
         if self.open.is_empty() {
             return None;
         }
-        let mut open = self.open.iter();
-        let at = open.position(|(_, source, tag, _)| fits(*source, *tag, key))?;
+        let (source, tag) = key;
+        let keys = [(source, ANY_TAG), (ANY_SOURCE, tag), (ANY_SOURCE, ANY_TAG)];
+        let posted = keys
+            .into_iter()
+            .filter_map(|key| Some((self.open.order(key)?, key)));
+        let (order, open) = posted.min()?;
         let exact = self.posted.order(key);
-        (exact.is_none_or(|exact| self.open[at].0 < exact)).then_some(at)
+        exact.is_none_or(|exact| order < exact).then_some(open)
     }
 
     /// Messages that no receive has taken.
@@ -177,6 +262,7 @@ mod tests {
             source,
             tag,
             operation,
+            bytes: 0,
             waits: false,
         }
     }
@@ -268,5 +354,106 @@ mod tests {
         assert_eq!(matcher.arrive(message(7, 0, 9)), None);
         assert_eq!(matcher.arrive(message(39, 0, 0)), Some(39));
         assert_eq!(matcher.post(7, 0, 101), Some(message(7, 0, 9)));
+    }
+
+    /// All that waits in one row: what the rule says, word by word.
+    #[derive(Default)]
+    struct Plain {
+        posted: Vec<(u32, u32, u32)>,
+        arrived: Vec<Message>,
+    }
+
+    impl Plain {
+        fn post(&mut self, source: u32, tag: u32, operation: u32) -> Option<Message> {
+            let mut arrived = self.arrived.iter();
+            match arrived.position(|one| fits(source, tag, (one.source, one.tag))) {
+                Some(at) => Some(self.arrived.remove(at)),
+                None => {
+                    self.posted.push((source, tag, operation));
+                    None
+                }
+            }
+        }
+
+        fn arrive(&mut self, message: Message) -> Option<u32> {
+            let key = (message.source, message.tag);
+            let mut posted = self.posted.iter();
+            match posted.position(|(source, tag, _)| fits(*source, *tag, key)) {
+                Some(at) => Some(self.posted.remove(at).2),
+                None => {
+                    self.arrived.push(message);
+                    None
+                }
+            }
+        }
+    }
+
+    /// With few and many sources and tags, with few and many wildcards, while more messages come
+    /// than receives and the other way round.
+    #[test]
+    fn matches_are_those_of_the_rule_word_by_word() {
+        for seed in 0..40 {
+            let mut state = seed * 7919 + 1;
+            let mut draw = |below: u32| {
+                state = u32::wrapping_mul(state, 1_664_525).wrapping_add(1_013_904_223);
+                (state >> 16) % below
+            };
+            let (sources, tags) = (1 + draw(12), 1 + draw(12));
+            let (any_source, any_tag) = (1 + draw(8), 1 + draw(8));
+            let period = 20 + draw(900);
+            let (mut matcher, mut plain) = (Matcher::default(), Plain::default());
+            let mut most = (0, 0);
+            for operation in 0..8_000 {
+                let (mut source, mut tag) = (draw(sources), draw(tags));
+                if draw(10) < if operation / period % 2 == 0 { 7 } else { 3 } {
+                    let one = message(source, tag, operation);
+                    assert_eq!(
+                        matcher.arrive(one),
+                        plain.arrive(one),
+                        "{seed}: {operation}"
+                    );
+                } else {
+                    source = if draw(any_source) == 0 {
+                        ANY_SOURCE
+                    } else {
+                        source
+                    };
+                    tag = if draw(any_tag) == 0 { ANY_TAG } else { tag };
+                    let expected = plain.post(source, tag, operation);
+                    let taken = matcher.post(source, tag, operation);
+                    assert_eq!(taken, expected, "{seed}: {operation}");
+                }
+                most.0 = most.0.max(plain.arrived.len());
+                most.1 = most.1.max(plain.posted.len());
+            }
+            assert_eq!(matcher.unexpected().count(), plain.arrived.len());
+            assert!(most.0 > 0 && most.1 > 0, "{seed}: {most:?}");
+        }
+    }
+
+    /// So many that a search of all that wait would take minutes for each loop.
+    #[test]
+    fn time_does_not_grow_with_the_square_of_what_waits() {
+        const MANY: u32 = 300_000;
+        let mut matcher = Matcher::default();
+        for tag in 0..MANY {
+            assert_eq!(matcher.post(ANY_SOURCE, tag, tag), None);
+        }
+        for tag in (0..MANY).rev() {
+            assert_eq!(matcher.arrive(message(3, tag, 0)), Some(tag));
+        }
+        for tag in 0..MANY {
+            assert_eq!(matcher.arrive(message(tag % 1000, tag, tag)), None);
+        }
+        for tag in (1..MANY).rev().step_by(2) {
+            let taken = matcher.post(ANY_SOURCE, tag, 0);
+            assert_eq!(taken, Some(message(tag % 1000, tag, tag)));
+        }
+        for tag in (0..MANY).step_by(2) {
+            let taken = matcher.post(ANY_SOURCE, ANY_TAG, 0);
+            assert_eq!(taken, Some(message(tag % 1000, tag, tag)));
+        }
+        assert_eq!(matcher.unexpected().count(), 0);
+        assert!(matcher.arrived.ways.is_none());
     }
 }

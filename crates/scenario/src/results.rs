@@ -377,9 +377,19 @@ pub struct ProgramResult {
     /// Absent if an operation has not ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub critical_path: Option<CriticalPath>,
-    /// Operations that waited when the run was over, the first ones; empty if all have ended.
+    /// Operations that waited when the run was over, first those for which most others wait; empty
+    /// if all have ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<String>,
+}
+
+impl ProgramResult {
+    /// How many operations have not ended, in words; `None` if all have.
+    pub fn unfinished(&self) -> Option<String> {
+        let left = self.operations.checked_sub(self.ended)?;
+        let all = self.operations;
+        (left > 0).then(|| format!("{left} of {all} operations have not ended"))
+    }
 }
 
 /// The chain of operations, each of which let the next begin or end last, from the begin of a

@@ -30,6 +30,27 @@ fn run(duration_ms: u32) -> (u64, u64) {
     (counted.count_total, packets)
 }
 
+/// A message as datagrams is never there as a whole: these would be 680 million.
+#[test]
+fn a_message_of_a_terabyte_takes_no_memory() {
+    let text = "warmup = '0s'\nduration = '5ms'\n[network]\ntopology = 'fat-tree'\n\
+        children = [4, 2]\nparents = [1, 2]\nrate = '10Gbit'\n[network.cee.pfc]\n\
+        [traffic.p]\nkind = 'program'\ncollective = 'shift'\nsize = '1000GB'\n\
+        transport = 'datagrams'\n";
+    let experiment = support::experiment(text);
+    let mut world = Sim {
+        threads: Threads::Exactly(1),
+    };
+    let mut sent = 0;
+    let counted = allocation_counter::measure(|| {
+        let results = runner::run(&experiment, &mut world, &mut Unobserved).expect("it runs");
+        let links = results.variants.iter().flat_map(|variant| &variant.links);
+        sent = links.map(|link| link.sent).sum();
+    });
+    assert!(sent > 8 * 3_000, "{sent} packets");
+    assert!(counted.bytes_max < 100_000_000, "{counted:?}");
+}
+
 #[test]
 fn a_longer_run_allocates_no_more() {
     let (short, few) = run(60);

@@ -291,13 +291,11 @@ pub fn untrusted(results: &Results) -> Vec<String> {
     if !results.expectations.iter().any(decided) {
         let variants = results.variants.iter();
         let programs = variants.flat_map(|one| one.programs.iter().map(move |it| (&one.name, it)));
-        let unfinished = programs.filter(|(_, (_, program))| program.ended < program.operations);
-        faults.extend(unfinished.map(|(variant, (name, program))| {
-            format!(
-                "{scenario}: {variant}: program {name}: {} of {} operations have not ended",
-                program.operations - program.ended,
-                program.operations
-            )
+        faults.extend(programs.filter_map(|(variant, (name, program))| {
+            let unfinished = program.unfinished()?;
+            Some(format!(
+                "{scenario}: {variant}: program {name}: {unfinished}"
+            ))
         }));
     }
     let lost = results

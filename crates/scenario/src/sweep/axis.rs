@@ -7,6 +7,7 @@ use sluicegate_config::{
     table::{Item, Table},
 };
 
+use super::skip::{self, Skip};
 use crate::key_path::KeyPath;
 
 /// One thing that is varied.
@@ -218,14 +219,6 @@ impl Axis {
         }
         Some(Self { name, path, values })
     }
-
-    /// Every path that a value of it sets.
-    fn leaves(&self) -> Vec<KeyPath> {
-        let mut leaves: Vec<KeyPath> = self.values.iter().flat_map(AxisValue::leaves).collect();
-        leaves.sort();
-        leaves.dedup();
-        leaves
-    }
 }
 
 impl AxisValue {
@@ -356,19 +349,35 @@ fn add_leaves(path: &KeyPath, node: &Node, leaves: &mut Vec<KeyPath>) {
 }
 
 /// Axes that set the same keys: of these only the last would count.
-pub(super) fn check_overlaps(axes: &[Axis], sink: &Sink) {
+pub(super) fn check_overlaps(axes: &[Axis], skips: &[Skip], sink: &Sink) {
     for (index, axis) in axes.iter().enumerate() {
-        let own = axis.leaves();
         for other in &axes[..index] {
-            let both = |leaf: &KeyPath| own.iter().any(|own| own.meets(leaf));
-            let common = other.leaves().into_iter().find(both);
-            if let (Some(leaf), Some(value)) = (common, axis.values.first()) {
+            if let Some((leaf, value)) = common(other, axis, skips) {
                 let reason = format!("axes {} and {} both set {leaf}", other.name, axis.name);
-                let complaint = Complaint::new(reason, "let one of them set it");
-                sink.report(value.place(), "sweep.axis", complaint);
+                let advice = "let one of them set it, or `skip` the values with which both do";
+                sink.report(value.place(), "sweep.axis", Complaint::new(reason, advice));
             }
         }
     }
+}
+
+/// A path that values of both axes set, and the value of the second, where the combination is not
+/// left out.
+fn common<'a>(one: &Axis, two: &'a Axis, skips: &[Skip]) -> Option<(KeyPath, &'a AxisValue)> {
+    let named = |axis: &Axis, value: &AxisValue| (axis.name.clone(), value.name.clone());
+    for (first, second) in (one.values.iter()).flat_map(|v| two.values.iter().map(move |w| (v, w)))
+    {
+        let own = second.leaves();
+        let mut both = first.leaves().into_iter();
+        let Some(leaf) = both.find(|leaf| own.iter().any(|own| own.meets(leaf))) else {
+            continue;
+        };
+        let pair = [named(one, first), named(two, second)];
+        if !skip::any_at(skips, pair.iter()) {
+            return Some((leaf, second));
+        }
+    }
+    None
 }
 
 #[cfg(test)]

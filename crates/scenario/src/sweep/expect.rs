@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! statement = ["every"] [over] sum (("<=" | ">=" | "<" | ">" | "==") sum | "between" sum "and" sum)
-//! figure    = name ("." name)+ ["[" axis "=" value ("," axis "=" value)* "]"]
+//! figure    = name ("." name)+ ["[" axis "=" value ("|" value)* ("," …)* "]"]
 //! ```
 //! with sums as in [`expect`](crate::expect) and `over` as in `claim`. A figure has no variant:
 //! `variant` is an axis like others. It is the mean over all cells that its selector leaves. With
@@ -52,7 +52,7 @@ pub(super) struct Selected {
     pub figure: String,
     /// The quantity that its name means.
     pub quantity: Quantity,
-    /// Axes that it fixes, and at which values.
+    /// Axes that it fixes, and at which values: at one, or at some as `a|b`.
     fixed: Place,
 }
 
@@ -144,10 +144,13 @@ pub(super) fn check_axes(
             ));
         };
         let values: Vec<&str> = dimension.values.iter().map(String::as_str).collect();
-        if !values.contains(&value.as_str()) {
+        let is_known = |one: &str| values.contains(&one);
+        let unknown = |one: &&str| !is_known(one.trim());
+        if let Some(unknown) = (value.split('|').find(unknown)).filter(|_| !is_known(value)) {
+            let unknown = unknown.trim();
             return Err(Complaint::new(
-                format!("axis {axis} has no value \"{value}\""),
-                format!("it has {}{}", values.join(", "), nearest(value, &values)),
+                format!("axis {axis} has no value \"{unknown}\""),
+                format!("it has {}{}", values.join(", "), nearest(unknown, &values)),
             ));
         }
     }
@@ -517,6 +520,10 @@ mod tests {
         let all =
             evaluate("2 * goodput_bps.sum == goodput_bps.sum[pfc=on, network.rate=\"1Gbit\"] + 4");
         assert!(all.held, "{all:?}");
+        let some = evaluate("goodput_bps.sum[pfc=on|off] == goodput_bps.sum");
+        assert!(some.held, "{some:?}");
+        let one = evaluate("goodput_bps.sum[pfc=on | on] == goodput_bps.sum[pfc=on]");
+        assert!(one.held, "{one:?}");
     }
 
     #[test]

@@ -118,16 +118,22 @@ pub(crate) struct Dimension {
 }
 
 impl Cell {
-    /// Whether it has all of these values; `dimensions` are the axes and, last, the variants.
+    /// Whether it has all of these values, of `a|b` one; `dimensions` are the axes and, last, the
+    /// variants.
     fn fits(&self, dimensions: &[Dimension], fixed: &[(String, String)]) -> bool {
         fixed.iter().all(|(axis, value)| {
             let at = dimensions.iter().position(|d| d.name == *axis);
             at.is_some_and(|at| match self.values.get(at) {
-                Some(own) => dimensions[at].values[*own] == *value,
-                None => self.variant == *value,
+                Some(own) => is_among(&dimensions[at].values[*own], value),
+                None => is_among(&self.variant, value),
             })
         })
     }
+}
+
+/// Whether a value is what a bracket says, or one of `a|b`.
+fn is_among(own: &str, value: &str) -> bool {
+    own == value || value.split('|').any(|one| one.trim() == own)
 }
 
 /// Reads a sweep and resolves the cells that are to be run.
@@ -157,7 +163,7 @@ pub(crate) fn plan(mut tree: Node, path: &Path, options: &Options) -> Result<Pla
         .map_err(command)?;
     }
     let overlaps = Sink::default();
-    axis::check_overlaps(&axes, &overlaps);
+    axis::check_overlaps(&axes, &said.skips, &overlaps);
     overlaps.finish(())?;
     let dimensions = dimensions(&axes);
     let combinations = combinations(&dimensions, &said.skips).map_err(command)?;
@@ -186,7 +192,7 @@ pub(crate) fn plan(mut tree: Node, path: &Path, options: &Options) -> Result<Pla
         path: path.to_owned(),
         options: options.file.clone(),
     };
-    plan.check_values()?;
+    plan.check_values(&options.only)?;
     plan.name_variants()?;
     plan.lay_out(&options.only)?;
     plan.check_statements(sweep.as_ref())?;
@@ -366,18 +372,25 @@ impl Plan {
         values.chain([variant]).collect::<Vec<_>>().join(" ")
     }
 
-    /// Tries each value by itself, the other axes as in the first combination.
-    fn check_values(&self) -> Result<(), Problems> {
+    /// Tries each value that `only` keeps by itself, the other axes as in the first combination.
+    fn check_values(&self, only: &[Set]) -> Result<(), Problems> {
+        let left_out = |axis: &Axis, value: &AxisValue| {
+            let mut own = only.iter().filter(|set| set.name == axis.name);
+            own.any(|set| set.labels().all(|label| label != value.name))
+        };
         let mut all = Vec::new();
         for (index, axis) in self.axes.iter().enumerate() {
-            for number in 1..axis.values.len() {
+            for (number, value) in axis.values.iter().enumerate().skip(1) {
+                if left_out(axis, value) {
+                    continue;
+                }
                 let mut values = self.combinations[0].clone();
                 values[index] = number;
                 if !self.combinations.contains(&values) {
                     continue;
                 }
                 if let Err(problems) = self.resolve(&values, None) {
-                    all.extend(blame(problems, axis, &axis.values[number]).0);
+                    all.extend(blame(problems, axis, value).0);
                 }
             }
         }

@@ -1,7 +1,8 @@
 //! `skip` of `[sweep]`: combinations that a sweep leaves out.
 //!
 //! ```text
-//! skip = axis "==" (axis | value) ("and" axis "==" (axis | value))*
+//! skip = term ("and" term)*
+//! term = axis ("==" | "!=") (axis | value)
 //! ```
 //! What stands on the right is an axis if there is one of that name, else a value. A value may
 //! stand in double quotes, and then is no axis.
@@ -13,7 +14,15 @@ use super::Dimension;
 /// Combinations for which all terms hold.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Skip {
-    terms: Vec<(String, Operand)>,
+    terms: Vec<Term>,
+}
+
+/// An axis has what the operand says, or something else.
+#[derive(Clone, Debug, PartialEq)]
+struct Term {
+    axis: String,
+    is_equal: bool,
+    operand: Operand,
 }
 
 /// What the value of an axis is compared with.
@@ -41,18 +50,19 @@ impl Skip {
     /// # Errors
     /// An unknown variant.
     pub fn check(&self, variants: &Dimension) -> Result<(), Complaint> {
-        let mut named = self.terms.iter().filter(|(axis, _)| *axis == variants.name);
-        named.try_for_each(|(_, operand)| check_value(variants, operand))
+        let mut named = self.terms.iter().filter(|t| t.axis == variants.name);
+        named.try_for_each(|term| check_value(variants, &term.operand))
     }
 
     /// Whether it holds of these values of axes; a term with an axis that has none does not.
     fn holds<'a>(&'a self, value: &dyn Fn(&str) -> Option<&'a str>) -> bool {
-        self.terms.iter().all(|(axis, operand)| {
-            let other = match operand {
+        self.terms.iter().all(|term| {
+            let other = match &term.operand {
                 Operand::Axis(other) => value(other),
                 Operand::Value(other) => Some(other.as_str()),
             };
-            value(axis).is_some_and(|own| other == Some(own))
+            let both = value(&term.axis).zip(other);
+            both.is_some_and(|(own, other)| (own == other) == term.is_equal)
         })
     }
 }
@@ -87,12 +97,9 @@ pub(super) fn any_at<'a>(
     skips.iter().any(|skip| skip.holds(&value))
 }
 
-fn read_term(
-    text: &str,
-    term: &str,
-    dimensions: &[Dimension],
-) -> Result<(String, Operand), Complaint> {
-    let Some((axis, other)) = term.split_once("==") else {
+fn read_term(text: &str, term: &str, dimensions: &[Dimension]) -> Result<Term, Complaint> {
+    let (equal, unequal) = (term.split_once("=="), term.split_once("!="));
+    let Some((axis, other)) = equal.or(unequal) else {
         let reason = format!("`{}` in `{text}` is no AXIS == VALUE", term.trim());
         let advice = "write for example \"pfc == off and cm == qcn\"";
         return Err(Complaint::new(reason, advice));
@@ -117,7 +124,11 @@ fn read_term(
             return Err(Complaint::new(reason, advice));
         }
     }
-    Ok((axis.to_owned(), operand))
+    Ok(Term {
+        axis: axis.to_owned(),
+        is_equal: equal.is_some(),
+        operand,
+    })
 }
 
 fn check_value(dimension: &Dimension, operand: &Operand) -> Result<(), Complaint> {

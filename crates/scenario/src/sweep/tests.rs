@@ -150,6 +150,50 @@ fn a_path_leads_through_arrays() {
     assert!(error.contains("both set"), "{error}");
 }
 
+/// Where the combination is left out, also by what it is not.
+#[test]
+fn axes_may_set_one_key_where_both_are_left_out() {
+    let text = |skip: &str| {
+        format!(
+            "{BASE}[sweep]\n{skip}\n[[sweep.axis]]\nname = 'a'\n\
+             [sweep.axis.values.x]\nnetwork.pairs = 1\n\
+             [sweep.axis.values.y]\nnetwork.rate = '1Gbit'\n\
+             [[sweep.axis]]\nname = 'b'\n\
+             [sweep.axis.values.z]\nnetwork.queue = '90KB'\n\
+             [sweep.axis.values.w]\nnetwork.rate = '2Gbit'\n"
+        )
+    };
+    let error = plan("pair", &text(""), &[], &[]).unwrap_err();
+    assert!(
+        error.contains("axes a and b both set network.rate"),
+        "{error}"
+    );
+    for skip in [
+        "a == y and b == w",
+        "a == y and b != z",
+        "a != x and b == w",
+    ] {
+        let skipping = text(&format!("skip = ['{skip}']"));
+        let plan = plan("pair", &skipping, &[], &["variant=plain"]).unwrap();
+        let expected = ["a=x b=z", "a=x b=w", "a=y b=z"].map(|it| format!("{it} variant=plain"));
+        assert_eq!(labels(&plan), expected, "{skip}");
+    }
+}
+
+/// A file that is not there stops only those who want it.
+#[test]
+fn what_is_left_out_is_not_looked_at() {
+    let text = "[network]\ntopology = 'crossbar'\nhosts = 4\nrate = '1Gbit'\n\
+        [traffic.p]\nkind = 'program'\nnas = { kernel = 'cg', class = 'a' }\n\
+        [[sweep.axis]]\nname = 'program'\n[sweep.axis.values.cg]\n\
+        traffic.p.nas.kernel = 'cg'\n[sweep.axis.values.recorded]\n\
+        traffic.p = { nas = false, goal = 'not-there.goal' }\n";
+    let error = plan("file", text, &[], &[]).unwrap_err();
+    assert!(error.contains("not-there.goal cannot be read"), "{error}");
+    let plan = plan("file", text, &[], &["program=cg"]).unwrap();
+    assert_eq!(plan.cells.len(), 1);
+}
+
 #[test]
 fn what_the_language_refuses_names_axis_value_and_place() {
     for (sets, why) in [

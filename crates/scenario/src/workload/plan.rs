@@ -275,6 +275,9 @@ pub enum Role {
         /// What it does.
         #[serde(with = "shared")]
         operations: Arc<Rank>,
+        /// Which messages it receives depends on times, and so whether its receives have room.
+        #[serde(default)]
+        checks_sizes: bool,
         /// When it begins.
         span: Span,
     },

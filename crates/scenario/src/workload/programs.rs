@@ -60,15 +60,13 @@ pub fn results(
 
 /// Lines for people on operations that waited at the end of the run.
 pub fn notes(results: &BTreeMap<String, ProgramResult>) -> Vec<String> {
-    let unfinished = results.iter().filter(|(_, one)| one.ended < one.operations);
-    let lines = unfinished.flat_map(|(name, one)| {
-        let left = one.operations - one.ended;
-        let first = format!(
-            "program {name}: {left} of {} operations have not ended",
-            one.operations
-        );
-        let waits = one.waits.iter();
-        std::iter::once(first).chain(waits.map(move |wait| format!("program {name}: {wait}")))
+    let lines = results.iter().flat_map(|(name, one)| {
+        let unfinished = one.unfinished();
+        let waits = unfinished.iter().flat_map(|_| one.waits.iter().cloned());
+        let lines: Vec<String> = unfinished.iter().cloned().chain(waits).collect();
+        lines
+            .into_iter()
+            .map(move |line| format!("program {name}: {line}"))
     });
     lines.collect()
 }
@@ -212,20 +210,42 @@ impl Run<'_> {
         path
     }
 
-    /// Operations that have begun and wait, or why a rank has not begun.
+    /// Operations of a rank that have begun and wait.
+    fn waiting(&self, rank: usize) -> impl Iterator<Item = u32> {
+        let times = (0..).zip(&self.reports[rank].times);
+        let waits = |times: &OperationTimes| times.begin_ns != NEVER && times.end_ns == NEVER;
+        times
+            .filter(move |(_, times)| waits(times))
+            .map(|(number, _)| number)
+    }
+
+    /// The rank that the first waiting operation of each waits for, if it is one.
+    fn awaited(&self) -> Vec<Option<usize>> {
+        let of = |rank: usize| {
+            let operations = self.program.ranks[rank].operations();
+            let first = &operations[self.waiting(rank).next()? as usize];
+            let peer = first.peer as usize;
+            (first.kind != Kind::Compute && peer < self.reports.len()).then_some(peer)
+        };
+        (0..self.reports.len()).map(of).collect()
+    }
+
+    /// Operations that have begun and wait, or why a rank has not begun: first those of ranks at
+    /// which most others wait, one behind the other.
     fn waits(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        for (rank, report) in self.program.ranks.iter().zip(self.reports) {
+        let weights = waiting_behind(&self.awaited());
+        let mut order: Vec<usize> = (0..self.reports.len()).collect();
+        order.sort_by_key(|rank| std::cmp::Reverse(weights[*rank]));
+        for at in order {
+            let (rank, report) = (&self.program.ranks[at], self.reports[at]);
             if report.begin_ns.is_none() {
                 lines.push(format!(
                     "rank {}: its connections do not all stand",
                     report.rank
                 ));
             }
-            for (number, times) in (0..).zip(&report.times) {
-                if times.begin_ns == NEVER || times.end_ns != NEVER {
-                    continue;
-                }
+            for number in self.waiting(at) {
                 if lines.len() >= WAITS_MAX {
                     lines.push("other operations wait as well".to_owned());
                     return lines;
@@ -285,6 +305,42 @@ impl Run<'_> {
             ranks,
         })
     }
+}
+
+/// Of each rank, how many wait for it, directly or through others, where each waits for one at most.
+/// Of those that wait for one another in a circle each has what all of them have.
+fn waiting_behind(awaited: &[Option<usize>]) -> Vec<usize> {
+    let mut weights = vec![0; awaited.len()];
+    let mut direct = vec![0; awaited.len()];
+    for peer in awaited.iter().flatten() {
+        direct[*peer] += 1;
+    }
+    // From the ends of chains on, each rank once.
+    let mut ends: Vec<usize> = (0..awaited.len())
+        .filter(|rank| direct[*rank] == 0)
+        .collect();
+    while let Some(rank) = ends.pop() {
+        if let Some(peer) = awaited[rank] {
+            weights[peer] += weights[rank] + 1;
+            direct[peer] -= 1;
+            if direct[peer] == 0 {
+                ends.push(peer);
+            }
+        }
+    }
+    // What is left are circles.
+    for first in 0..awaited.len() {
+        let mut circle = Vec::new();
+        let mut at = first;
+        while let (Some(peer), true) = (awaited[at], direct[at] > 0) {
+            direct[at] = 0;
+            circle.push(at);
+            at = peer;
+        }
+        let all: usize = circle.iter().map(|rank| weights[*rank] + 1).sum();
+        circle.iter().for_each(|rank| weights[*rank] = all);
+    }
+    weights
 }
 
 /// Adds a span of time to the columns that it covers.
@@ -410,6 +466,38 @@ mod tests {
                 "program p: rank 1: receive of 8 B from rank 0, tag 0 at line 8 waits for rank 0",
             ]
         );
+    }
+
+    #[test]
+    fn ranks_at_which_most_wait_are_known() {
+        // 0 → 1 → 2, 3 → 2, which waits for nobody.
+        let chain = [Some(1), Some(2), None, Some(2)];
+        assert_eq!(waiting_behind(&chain), [0, 1, 3, 0]);
+        // 0 → 1 → 2 → 1, and 3 → 0; 4 by itself.
+        let circle = [Some(1), Some(2), Some(1), Some(0), None];
+        assert_eq!(waiting_behind(&circle), [1, 4, 4, 0, 0]);
+        assert_eq!(waiting_behind(&[]), [0; 0]);
+    }
+
+    /// Of a hundred ranks that wait one behind the other the last one is to blame.
+    #[test]
+    fn those_that_others_wait_for_are_named_first() {
+        let rank = |me: u32| format!("rank {me} {{\nrecv 8b from {}\n}}\n", me + 1);
+        let ranks: String = (0..99).map(rank).collect();
+        let text = format!("num_ranks 100\n{ranks}rank 99 {{\nrecv 8b from -1\n}}\n");
+        let program = goal::read(text.as_bytes()).unwrap();
+        let waits = |me| report(me, vec![times(100, NEVER, u32::MAX, None)]);
+        let reports: Vec<RankReport> = (0..100).map(waits).collect();
+        let reports: Vec<&RankReport> = reports.iter().collect();
+        let run = Run {
+            program: &program,
+            reports: &reports,
+        };
+        let lines = run.waits();
+        assert_eq!(lines.len(), WAITS_MAX + 1);
+        assert!(lines[0].starts_with("rank 99: receive of 8 B from any rank"));
+        assert!(lines[1].starts_with("rank 98: receive of 8 B from rank 99"));
+        assert_eq!(lines[WAITS_MAX], "other operations wait as well");
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub struct Datagrams {
     limit_bytes: u64,
     /// Datagrams count against the limit until its host's switch has them.
     until_switch: bool,
-    waiting: VecDeque<Datagram>,
+    waiting: VecDeque<Row>,
     /// Bytes of payload in `waiting` and in the adapter.
     held_bytes: u64,
     /// Datagrams that the socket has accepted so far, and their bytes of payload.
@@ -32,10 +32,66 @@ pub struct Datagrams {
     arrived: VecDeque<Datagram>,
 }
 
+/// Datagrams that wait one behind the other, sent at one time, of which only the last may be
+/// shorter. A long message is one row, from which its datagrams are made when they leave.
+#[derive(Debug)]
+struct Row {
+    /// Of the first.
+    number: u32,
+    /// Payload of all before the first, in bytes.
+    begin_bytes: u64,
+    /// Payload of all of them, in bytes.
+    bytes: u64,
+    sent_ns: u64,
+    payload: u16,
+}
+
+impl Row {
+    /// Payload of the first, in bytes.
+    fn next_bytes(&self) -> u16 {
+        self.bytes.min(self.payload.into()) as u16
+    }
+}
+
 impl Datagrams {
     /// The payload of the next waiting datagram, in bytes.
     pub(super) fn next_bytes(&self) -> Option<u32> {
-        Some(self.waiting.front()?.payload.into())
+        Some(self.waiting.front()?.next_bytes().into())
+    }
+
+    /// Accepts so many bytes in datagrams of at most `payload` bytes.
+    fn take(&mut self, bytes: u64, payload: u16, sent_ns: u64) {
+        self.waiting.push_back(Row {
+            number: self.taken,
+            begin_bytes: self.taken_bytes,
+            bytes,
+            sent_ns,
+            payload,
+        });
+        self.held_bytes = self.held_bytes.saturating_add(bytes);
+        self.taken_bytes = self.taken_bytes.wrapping_add(bytes);
+        // Numbers wrap.
+        let count = bytes.div_ceil(payload.into()) as u32;
+        self.taken = self.taken.wrapping_add(count);
+    }
+
+    /// Makes the next datagram of what waits.
+    fn next(&mut self) -> Option<Datagram> {
+        let row = self.waiting.front_mut()?;
+        let payload = row.next_bytes();
+        row.bytes -= u64::from(payload);
+        row.begin_bytes = row.begin_bytes.wrapping_add(payload.into());
+        let datagram = Datagram {
+            number: row.number,
+            end_bytes: row.begin_bytes,
+            sent_ns: row.sent_ns,
+            payload,
+        };
+        row.number = row.number.wrapping_add(1);
+        if row.bytes == 0 {
+            self.waiting.pop_front();
+        }
+        Some(datagram)
     }
 
     /// Counts payload that has left the host, in bytes.
@@ -129,9 +185,17 @@ impl<F: PacketFabric> Net<F> {
         let leaves_at_once =
             state.straight_to.is_some() || self.hosts[host.index()].forwards_in_time();
         self.drain_departures(host);
+        let payload = payload.max(1);
+        let sent_ns = self.now_ns();
+        let socket = self.sockets.ends[end as usize].datagrams.as_mut();
+        let takes_all = |socket: &&mut Box<Datagrams>| socket.limit_bytes == u64::MAX;
+        if let Some(socket) = socket.filter(|it| takes_all(it) && !leaves_at_once && bytes > 0) {
+            socket.take(bytes, payload, sent_ns);
+            bytes = 0;
+        }
         let (mut dropped, mut dropped_bytes) = (0, 0);
         while bytes > 0 {
-            let next = bytes.min(payload.max(1).into()) as u16;
+            let next = bytes.min(payload.into()) as u16;
             bytes -= u64::from(next);
             if !self.take_datagram(end, next) {
                 dropped += 1;
@@ -154,15 +218,7 @@ impl<F: PacketFabric> Net<F> {
         if socket.held_bytes + u64::from(payload) > socket.limit_bytes {
             return false;
         }
-        socket.held_bytes += u64::from(payload);
-        socket.taken_bytes += u64::from(payload);
-        socket.waiting.push_back(Datagram {
-            number: socket.taken,
-            end_bytes: socket.taken_bytes,
-            sent_ns,
-            payload,
-        });
-        socket.taken = socket.taken.wrapping_add(1);
+        socket.take(payload.into(), payload, sent_ns);
         true
     }
 
@@ -192,7 +248,7 @@ impl<F: PacketFabric> Net<F> {
             ..
         } = &mut self.sockets.ends[end as usize];
         let socket = datagrams.as_mut()?;
-        let datagram = socket.waiting.pop_front()?;
+        let datagram = socket.next()?;
         if straight_to.is_some() || socket.until_switch {
             socket.gave(datagram.payload);
         }

@@ -171,10 +171,19 @@ fn read_program(table: &Table<'_>, directory: &Path, ranks: u64, asked: bool) ->
         return None;
     }
     if let Some(item) = file {
-        for key in keys.into_iter().chain(["ranks"]) {
+        for key in keys {
             table.refuse(key, "does not belong to a GOAL file");
         }
-        return item.parse(|name| read_goal(&directory.join(name)));
+        let program = item.parse(|name| read_goal(&directory.join(name)))?;
+        let own = program.ranks.len() as u64;
+        if asked && ranks != own {
+            item.complain(
+                format!("the file has {own} ranks, and `ranks` is {ranks}"),
+                "leave out `ranks`, or give another file",
+            );
+            return None;
+        }
+        return Some(program);
     }
     if let Some(item) = step {
         for key in ["size", "grid", "distance", "iterations", "compute"] {

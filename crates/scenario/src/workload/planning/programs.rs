@@ -37,6 +37,7 @@ impl Planner<'_> {
         let traffic = self.variant.traffic.iter();
         let index = traffic.take_while(|other| other.name != self.traffic.name);
         let traffic = index.count() as u32;
+        let checks_sizes = program.has_wildcards();
         for (rank, (tenant, mut partners)) in (0..).zip(tenants.iter().zip(partners)) {
             partners.sort_by_key(|partner| partner.rank);
             let role = Role::Rank {
@@ -47,6 +48,7 @@ impl Planner<'_> {
                 datagram_bytes: *datagram_bytes,
                 eager_bytes: *eager_bytes,
                 operations: Arc::clone(&program.ranks[rank as usize]),
+                checks_sizes,
                 span,
             };
             self.give(*tenant, role);
