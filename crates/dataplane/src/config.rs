@@ -26,7 +26,7 @@ use sluicegate_config::{
     document::{self, Value},
     problem::{Complaint, Sink},
     table::{Item, Table},
-    units::parse_duration,
+    units::{parse_duration, parse_rate},
 };
 use sluicegate_policy::{PolicyFile, Warning};
 use sluicegate_vswitch::{
@@ -40,6 +40,7 @@ use crate::{
     lanes::{Lanes, PRIORITIES, Priority},
     shm::{
         layout::{BUFFER_MAX, BUFFER_MIN, Layout, SLOTS_MAX, SLOTS_MIN},
+        pfc::{DELAY_NS, RATE_BPS, Settings},
         session::Wanted,
     },
     vhost::{PAIRS_MAX, session::Mode},
@@ -149,7 +150,8 @@ impl Config {
         let mut places = HashSet::new();
         for table in root.tables("port") {
             let item = table.item().clone();
-            let Some(port) = read_port(table, config.governing.is_some()) else {
+            let all = (config.choice.lanes, config.governing.is_some());
+            let Some(port) = read_port(table, all) else {
                 continue;
             };
             if !names.insert(port.name.clone()) {
@@ -166,6 +168,7 @@ impl Config {
             }
             config.ports.push(port);
         }
+        check_tags(&root, &config.ports);
         if config.ports.len() > PORTS_MAX {
             let reason = format!("a switch has at most {PORTS_MAX} ports");
             root.item().complain(reason, "use two switches");
@@ -304,7 +307,7 @@ fn read_priority(item: &Item<'_>) -> Option<Priority> {
     }
 }
 
-fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
+fn read_port(table: Table<'_>, (lanes, has_policy): (Lanes, bool)) -> Option<PortConfig> {
     let name = table.text("name").map(str::to_owned);
     if name.is_none() {
         table.require("name", "give the port a name, such as name = \"vm1\"");
@@ -322,6 +325,15 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
                 table.refuse(
                     key,
                     "only a port with shm = \"SOCKET\" has buffers of its own",
+                );
+            }
+        }
+        for key in ["pfc", "rate", "delay"] {
+            if table.get(key).is_some() {
+                table.refuse(
+                    key,
+                    "pauses are sent and obeyed at a port with shm = \"SOCKET\" alone; an adapter does \
+                     it itself ([[adapter]])",
                 );
             }
         }
@@ -348,7 +360,7 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
             if queues.is_some() {
                 table.refuse("queues", "a cable has one queue in each direction");
             }
-            Some(read_cable(&table, socket, listen != Some(false)))
+            Some(read_cable(&table, socket, listen != Some(false), lanes))
         }
         _ => {
             table.item().complain(
@@ -383,7 +395,7 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
 }
 
 /// The side that listens decides the sizes.
-fn read_cable(table: &Table<'_>, socket: &str, listens: bool) -> Kind {
+fn read_cable(table: &Table<'_>, socket: &str, listens: bool, lanes: Lanes) -> Kind {
     let mut layout = Layout::default();
     if listens {
         let slots = table.integer("ring", i64::from(SLOTS_MIN)..=i64::from(SLOTS_MAX));
@@ -410,7 +422,76 @@ fn read_cable(table: &Table<'_>, socket: &str, listens: bool) -> Kind {
         }
     }
     let mode = if listens { Mode::Server } else { Mode::Client };
-    Kind::Shm(PathBuf::from(socket), Wanted { mode, layout })
+    let pfc = read_pfc(table, lanes);
+    if let Some(Err(shortage)) = pfc.filter(|_| listens).map(|pfc| pfc.plan(layout)) {
+        // The other side finds it when the cable is there.
+        let item = table.get("pfc").unwrap_or_else(|| table.item().clone());
+        item.complain(shortage.reason(), shortage.advice());
+    }
+    Kind::Shm(PathBuf::from(socket), Wanted { mode, layout, pfc })
+}
+
+/// Flow control by priority. It needs tags, since pauses name what tags say.
+fn read_pfc(table: &Table<'_>, lanes: Lanes) -> Option<Settings> {
+    let rate = table.parse("rate", parse_rate);
+    let delay: Option<Duration> = table.parse("delay", parse_duration);
+    if table.boolean("pfc") != Some(true) {
+        for key in ["rate", "delay"] {
+            if table.get(key).is_some() {
+                table.refuse(
+                    key,
+                    "headroom is computed with it: write pfc = true as well",
+                );
+            }
+        }
+        return None;
+    }
+    if lanes.lossless() == 0 {
+        table.refuse(
+            "pfc",
+            "no priority is lossless: write lossless = [3] in [switch]",
+        );
+        return None;
+    }
+    let by_tag = table
+        .get("priority")
+        .is_some_and(|item| matches!(&item.node().value, Value::Text(text) if text == "tag"));
+    if !by_tag || table.get("trunk").is_none() {
+        table.refuse(
+            "pfc",
+            "pauses name the priorities of tags: write trunk = [10] and priority = \"tag\" as well",
+        );
+    }
+    if table.get("native_vlan").is_some() {
+        table.refuse(
+            "native_vlan",
+            "frames without tags have no priority that a pause could name: put it into trunk",
+        );
+    }
+    Some(Settings {
+        rate_bps: rate.unwrap_or(RATE_BPS),
+        delay_ns: delay.map_or(DELAY_NS, |it| it.as_nanos().min(u64::MAX.into()) as u64),
+        lossless: lanes.lossless(),
+    })
+}
+
+/// Where any port has flow control, tags say of each frame what the switch takes for its priority.
+fn check_tags(root: &Table<'_>, ports: &[PortConfig]) {
+    let has_pfc = |port: &PortConfig| matches!(&port.kind, Kind::Shm(_, it) if it.pfc.is_some());
+    if !ports.iter().any(has_pfc) {
+        return;
+    }
+    let is_trunk = |port: &&PortConfig| matches!(port.member, Membership::Trunk { .. });
+    let unknown = |port: &&PortConfig| port.priority == Priority::Unknown;
+    for port in ports.iter().filter(is_trunk).filter(unknown) {
+        let reason = format!(
+            "the tags of '{}' pass as they are, and a port with pfc would take them for another \
+             priority than this switch",
+            port.name
+        );
+        let advice = "write priority = \"tag\", or a number, at that trunk";
+        root.item().complain(reason, advice);
+    }
 }
 
 fn read_interface(table: &Table<'_>, name: &str) -> Option<Kind> {
@@ -597,6 +678,7 @@ mod tests {
         let cable = |slots, buffer, mode| Wanted {
             mode,
             layout: Layout { slots, buffer },
+            pfc: None,
         };
         let kinds = config.ports.iter().map(|port| port.kind.clone());
         let expected = [

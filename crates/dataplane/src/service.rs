@@ -31,7 +31,7 @@ use crate::{
     handover::{self, Estate},
     ledger::Ledger,
     port::Port,
-    shm::{self, cable::Cable, layout::Layout, session::Before},
+    shm::{self, cable::Cable, layout::Layout, pfc::FlowControl, session::Before},
     tap::Tap,
     vhost::{
         Offer,
@@ -374,9 +374,10 @@ impl State {
                 Some(file) => Tap::over(file, name),
                 None => Tap::open(name)?,
             })),
-            Kind::Shm(..) => {
+            Kind::Shm(_, wanted) => {
                 let record = self.ledger.record(number);
-                Port::Shm(Box::new(Cable::new(Some(record))))
+                let flow = wanted.pfc.map(|pfc| FlowControl::new(pfc, number));
+                Port::Shm(Box::new(Cable::new(Some(record)).with_flow(flow)))
             }
         };
         let about = config.clone();
@@ -576,8 +577,12 @@ fn in_words(kind: &Kind) -> String {
                 Mode::Client => "connects",
             };
             let Layout { slots, buffer } = wanted.layout;
+            let pfc = match wanted.pfc {
+                Some(pfc) => format!(" with PFC of {} bit/s, {} ns", pfc.rate_bps, pfc.delay_ns),
+                None => String::new(),
+            };
             format!(
-                "cable of {slots} times {buffer} bytes, {verb} at {}",
+                "cable of {slots} times {buffer} bytes{pfc}, {verb} at {}",
                 path.display()
             )
         }

@@ -186,6 +186,12 @@ impl Demand {
         self.thresholds
     }
 
+    /// Other thresholds, such as those of a buffer of another size.
+    pub fn set_thresholds(&mut self, thresholds: Thresholds) {
+        self.thresholds = thresholds;
+        (0..PRIORITIES).for_each(|priority| self.decide(priority));
+    }
+
     /// The neighbour has gone, and all its frames with it.
     pub fn clear(&mut self) {
         self.held_bytes = [0; PRIORITIES];
