@@ -234,6 +234,10 @@ fn summary(config: &Config) -> String {
         };
         text += &format!("port {}: {kind}{governed}\n", port.name);
     }
+    for adapter in config.adapters.iter().filter(|it| it.pfc.is_some()) {
+        let interface = &adapter.interface;
+        text += &format!("adapter {interface}: PFC on for the lossless priorities\n");
+    }
     text
 }
 
@@ -291,9 +295,14 @@ fn show(value: &Value) -> String {
             format!("lossless priorities {}, others lossy", listed.join(", "))
         }
     };
+    let interfaces = rows(&value["interfaces"]).iter().map(|it| {
+        let (interface, lossless) = (word(it, "interface"), word(it, "lossless"));
+        format!("interface {interface}: {lossless}\n")
+    });
+    let interfaces: String = interfaces.collect();
     format!(
         "{kind}, runs for {}\n{} of {} ports are up, {} addresses ({} refused)\n\
-         frames: {} held, {} dropped\npolls: {} with frames, {} without; slept {} times\n",
+         frames: {} held, {} dropped\npolls: {} with frames, {} without; slept {} times\n{interfaces}",
         time(value, "uptime_ns"),
         count(value, "ports_up"),
         count(value, "ports"),

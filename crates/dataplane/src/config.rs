@@ -35,6 +35,7 @@ use sluicegate_vswitch::{
 };
 
 use crate::{
+    adapter::{self, AdapterConfig},
     engine::Choice,
     govern::Governing,
     lanes::{Lanes, PRIORITIES, Priority},
@@ -71,6 +72,8 @@ pub struct Config {
     pub pace: Pace,
     /// Its ports, with different names.
     pub ports: Vec<PortConfig>,
+    /// Adapters of the host, as far as the file says something of them.
+    pub adapters: Vec<AdapterConfig>,
     /// What governs them.
     pub governing: Option<Governing>,
     /// What the policy allows but probably does not mean.
@@ -137,6 +140,7 @@ impl Config {
             choice: Choice::default(),
             pace: Pace::default(),
             ports: Vec::new(),
+            adapters: Vec::new(),
             governing: None,
             warnings: Vec::new(),
         };
@@ -169,6 +173,7 @@ impl Config {
             config.ports.push(port);
         }
         check_tags(&root, &config.ports);
+        config.adapters = adapter::read(&root, config.choice.lanes);
         if config.ports.len() > PORTS_MAX {
             let reason = format!("a switch has at most {PORTS_MAX} ports");
             root.item().complain(reason, "use two switches");
@@ -730,6 +735,106 @@ tap = "sg0"
         ] {
             assert!(text.contains(expected), "{expected} in:\n{text}");
         }
+    }
+
+    #[test]
+    fn a_cable_with_pfc_has_room_for_its_headroom() {
+        let text = r#"
+            [switch]
+            lossless = [3]
+            [[port]]
+            name = "up"
+            shm = "/tmp/up.sock"
+            trunk = [10]
+            priority = "tag"
+            pfc = true
+            rate = "1Gbit"
+            delay = "20us"
+            [[adapter]]
+            interface = "eth0"
+            pfc = true
+        "#;
+        let config = Config::parse("switch.toml", text).expect("a good file");
+        let Kind::Shm(_, wanted) = &config.ports[0].kind else {
+            panic!("a cable")
+        };
+        let expected = Settings {
+            rate_bps: 1_000_000_000,
+            delay_ns: 20_000,
+            lossless: 1 << 3,
+        };
+        assert_eq!(wanted.pfc, Some(expected));
+        assert_eq!(config.adapters[0].pfc, Some(1 << 3));
+        let small = text.replace("trunk", "ring = 128\ntrunk");
+        let problems = Config::parse("switch.toml", &small).expect_err("too small");
+        let text = problems.to_string();
+        // 40 µs at 1 Gbit/s and the pause are 80 short frames; three segments, and one below XOFF.
+        let needed = (80 + 99 + 33 + 34) * 2048;
+        assert!(
+            text.contains("switch.toml:10:13: port[0].pfc")
+                || text.contains("switch.toml:10:19: port[0].pfc"),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!("PFC needs {needed} bytes")),
+            "{text}"
+        );
+        assert!(text.contains("write ring = 256"), "{text}");
+    }
+
+    #[test]
+    fn an_error_of_pfc_has_its_line_and_advice() {
+        let text = r#"[switch]
+lossless = false
+[[port]]
+name = "a"
+shm = "/tmp/a.sock"
+pfc = true
+[[adapter]]
+interface = "eth0"
+pfc = true
+"#;
+        let expect = |text: &str, expected: &[&str]| {
+            let problems = Config::parse("switch.toml", text).expect_err("a bad file");
+            let said = problems.to_string();
+            for expected in expected {
+                assert!(said.contains(expected), "{expected} in:\n{said}");
+            }
+        };
+        let lines = [
+            "switch.toml:6:1: port[0].pfc",
+            "write lossless = [3]",
+            "switch.toml:9:1: adapter[0].pfc",
+        ];
+        expect(text, &lines);
+        let text = r#"[switch]
+lossless = [3]
+[[port]]
+name = "a"
+shm = "/tmp/a.sock"
+pfc = true
+native_vlan = 1
+[[port]]
+name = "b"
+shm = "/tmp/b.sock"
+rate = "1Gbit"
+[[port]]
+name = "c"
+tap = "sg0"
+trunk = [10]
+pfc = true
+"#;
+        let lines = [
+            "switch.toml:6:1: port[0].pfc",
+            "priority = \"tag\"",
+            "switch.toml:7:1: port[0].native_vlan",
+            "switch.toml:11:1: port[1].rate",
+            "write pfc = true as well",
+            "switch.toml:16:1: port[2].pfc",
+            "[[adapter]]",
+            "the tags of 'c' pass as they are",
+        ];
+        expect(text, &lines);
     }
 
     #[test]

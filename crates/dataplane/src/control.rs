@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
+    adapter,
     capture::{Asked, session},
     config::show_mac,
     count::Drop,
@@ -184,7 +185,7 @@ fn respond(ask: Ask, file: &Path, service: &Service) -> anyhow::Result<Value> {
         Ask::Reload => return Ok(serde_json::to_value(reload_file(service, file)?)?),
         Ask::Takeover | Ask::Capture => bail!("it is answered elsewhere"),
         Ask::Flows => return Ok(serde_json::to_value(report(service)?)?),
-        Ask::Show => show,
+        Ask::Show => return whole(service),
         Ask::Ports => ports,
         Ask::Drops => |worker: &mut Worker| each(&worker.engine, drops),
         Ask::Queues => queues,
@@ -211,6 +212,20 @@ pub fn report(service: &Service) -> anyhow::Result<Option<Report>> {
 
 fn each(engine: &Engine, of: impl Fn(&Bay) -> Value) -> Value {
     engine.bays().map(|(_, bay)| of(bay)).collect()
+}
+
+/// The switch as a whole, with what its interfaces have of DCB.
+fn whole(service: &Service) -> anyhow::Result<Value> {
+    let order = |worker: &mut Worker| show(worker);
+    let shown = service.handle().call(order);
+    let mut shown = shown.map_err(|reason| anyhow!(reason))?;
+    let interfaces = service.interfaces();
+    let about = interfaces.iter().map(|interface| {
+        let (dcb, words) = adapter::about(interface);
+        json!({ "interface": interface, "dcb": dcb, "lossless": words })
+    });
+    shown["interfaces"] = about.collect();
+    Ok(shown)
 }
 
 fn show(worker: &mut Worker) -> Value {

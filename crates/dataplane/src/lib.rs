@@ -10,6 +10,7 @@
 //! frame stays in the memory of the guest that sent it until its receivers have a copy. Memory that
 //! guests share is touched only in [`memory`], and the kernel's TAP interfaces only in [`tap`].
 
+pub mod adapter;
 pub mod capture;
 pub mod config;
 pub mod control;

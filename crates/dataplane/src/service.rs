@@ -24,6 +24,7 @@ use serde::Serialize;
 use sluicegate_core::abi::HashKey;
 
 use crate::{
+    adapter,
     config::{Config, Kind, PortConfig},
     control,
     engine::Engine,
@@ -85,6 +86,7 @@ impl Service {
     /// # Errors
     /// A port's socket or interface cannot be had: all others are given back.
     pub fn start(config: Config) -> anyhow::Result<Self> {
+        adapter::apply(&config.adapters)?;
         let ledger = Ledger::open(&config.state)?;
         let (running, mut state) = State::begin(&config, ledger)?;
         for port in &config.ports {
@@ -118,6 +120,7 @@ impl Service {
     /// # Errors
     /// As [`Service::start`], or the other process does not hand over.
     pub fn take_over(config: Config) -> anyhow::Result<(Self, UnixListener, u64)> {
+        adapter::apply(&config.adapters)?;
         let stream = control::ask_for_everything(&config.socket)?;
         let mut estate = Estate::receive(&stream)?;
         is_state(&estate.ledger, &config.state)?;
@@ -210,6 +213,19 @@ impl Service {
         self.is_replaced.load(Ordering::Acquire)
     }
 
+    /// Interfaces of the kernel behind its ports, and adapters that its file names.
+    pub fn interfaces(&self) -> Vec<String> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let ports = state.config.ports.iter();
+        let taps = ports.filter_map(|port| match &port.kind {
+            Kind::Tap(name) => Some(name.clone()),
+            Kind::VhostUser(..) | Kind::Shm(..) => None,
+        });
+        let adapters = state.config.adapters.iter();
+        let adapters = adapters.map(|adapter| adapter.interface.clone());
+        taps.chain(adapters).collect()
+    }
+
     /// Gives orders to its thread.
     pub fn handle(&self) -> &Handle {
         &self.running.handle
@@ -237,6 +253,10 @@ impl Service {
                     ),
             ..Reload::default()
         };
+        if state.config.adapters != config.adapters {
+            adapter::apply(&config.adapters)?;
+            state.config.adapters.clone_from(&config.adapters);
+        }
         state.govern(&self.running.handle, &config, &mut reload)?;
         let before = state.config.ports.clone();
         let kept = |port: &PortConfig| {

@@ -17,8 +17,10 @@ use common::{Guest, PLAIN, SIZE, cables::Place, frame, introduce, mac, number, u
 use serde_json::{Value, json};
 use sluicegate_dataplane::{
     capture::Asked,
+    config::Config,
     control::{self, Ask},
     offload::Work,
+    service::Service,
     shm::end::End,
 };
 use sluicegate_pfc::{PRIORITIES, PfcFrame};
@@ -456,4 +458,41 @@ fn tshark(file: &Path) -> Vec<Vec<String>> {
         .lines()
         .map(|line| line.split('\t').map(flag).collect());
     rows.collect()
+}
+
+#[test]
+fn an_adapter_without_dcb_is_refused_by_name() {
+    let place = Place::new();
+    let text = place.text("left", &["a"], "ring = 64");
+    let text = text.replace("[switch]\n", "[switch]\nlossless = [3]\n");
+    let text = text + "[[adapter]]\ninterface = \"lo\"\npfc = true\n";
+    let config = Config::parse("switch.toml", &text).expect("a file");
+    let error = Service::start(config).err().expect("the loopback has none");
+    assert!(
+        error.to_string().starts_with("interface lo has no DCB"),
+        "{error}"
+    );
+    assert!(!place.at("a").exists());
+    // Without `pfc` nothing is set, and the switch says what the interface has.
+    let file = place.at("left").with_extension("toml");
+    fs::write(&file, text.replace("pfc = true", "")).expect("a file");
+    let switch = Switch {
+        socket: place.at("left"),
+        child: Switch::run(&file, &[]),
+        file,
+    };
+    until("a switch", || {
+        control::ask(&switch.socket, Ask::Show).is_ok()
+    });
+    let shown = control::ask(&switch.socket, Ask::Show).expect("an answer");
+    let about = &shown["interfaces"][0];
+    assert_eq!(
+        (&about["interface"], &about["dcb"]),
+        (&json!("lo"), &Value::Null)
+    );
+    assert!(
+        about["lossless"]
+            .as_str()
+            .is_some_and(|it| it.starts_with("no DCB"))
+    );
 }

@@ -5,6 +5,7 @@
 //! virtual interface has it.
 
 mod message;
+mod words;
 
 use std::io;
 
@@ -13,6 +14,8 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use serde::Serialize;
 
 use crate::message::Message;
+
+pub use crate::words::in_words;
 
 /// Priorities, and traffic classes.
 pub const TCS: usize = 8;
