@@ -151,6 +151,9 @@ fn paragraph(report: &InterfaceReport) -> String {
     if report.clsact {
         text.push_str("  has clsact filters; they run after TCX\n");
     }
+    if let Some(lossless) = &report.lossless {
+        text.push_str(&format!("  DCB: {lossless}\n"));
+    }
     for note in &report.notes {
         text.push_str(&format!("  note: {note}\n"));
     }

@@ -15,6 +15,7 @@ use sluicegate_dataplane::{
     config::{self, Config, Kind},
     control::{self, Ask},
     service::Service,
+    shm::session::Wanted,
     vhost::session::Mode,
 };
 
@@ -227,7 +228,7 @@ fn summary(config: &Config) -> String {
                 wanted.mode.name()
             ),
             Kind::Shm(path, wanted) => match wanted.mode {
-                Mode::Server => format!("cable at {}", path.display()),
+                Mode::Server => format!("cable at {}{}", path.display(), flow(wanted)),
                 Mode::Client => format!("cable, connects to {}", path.display()),
             },
         };
@@ -238,7 +239,22 @@ fn summary(config: &Config) -> String {
         };
         text += &format!("port {}: {kind}{governed}\n", port.name);
     }
+    for adapter in config.adapters.iter().filter(|it| it.pfc.is_some()) {
+        let interface = &adapter.interface;
+        text += &format!("adapter {interface}: PFC on for the lossless priorities\n");
+    }
     text
+}
+
+/// The flow control of a cable whose sizes are decided here.
+fn flow(wanted: &Wanted) -> String {
+    let plan = wanted.pfc.and_then(|pfc| pfc.plan(wanted.layout).ok());
+    plan.map_or_else(String::new, |plan| {
+        format!(
+            ", PFC: pauses above {} bytes of a priority, headroom {} bytes",
+            plan.thresholds.xoff_bytes, plan.headroom_bytes
+        )
+    })
 }
 
 fn answer(question: &Question, ask: Ask, text: fn(&Value) -> String) -> Result<(), Failure> {
@@ -264,7 +280,7 @@ fn yes(value: &Value, key: &str, yes: &str, no: &str) -> String {
     if is { yes } else { no }.to_owned()
 }
 
-fn time(value: &Value, key: &str) -> String {
+fn time(value: &Value, key: impl serde_json::value::Index) -> String {
     let time = value[key].as_u64().map(Duration::from_nanos);
     time.map_or("–".to_owned(), |time| {
         let rounded = Duration::from_millis(time.as_millis() as u64);
@@ -284,9 +300,19 @@ fn show(value: &Value) -> String {
             format!("lossless priorities {}, others lossy", listed.join(", "))
         }
     };
+    let interfaces = rows(&value["interfaces"]).iter().map(|it| {
+        let (interface, lossless) = (word(it, "interface"), word(it, "lossless"));
+        format!("interface {interface}: {lossless}\n")
+    });
+    let interfaces: String = interfaces.collect();
     format!(
+<<<<<<< HEAD
         "{kind}, runs for {}\n{}{} of {} ports are up, {} addresses ({} refused)\n\
          frames: {} held, {} dropped\npolls: {} with frames, {} without; slept {} times\n",
+=======
+        "{kind}, runs for {}\n{} of {} ports are up, {} addresses ({} refused)\n\
+         frames: {} held, {} dropped\npolls: {} with frames, {} without; slept {} times\n{interfaces}",
+>>>>>>> pfc
         time(value, "uptime_ns"),
         ingress(value),
         count(value, "ports_up"),
@@ -358,8 +384,47 @@ fn ports(value: &Value) -> String {
             count(port, "dropped"),
         ]
     };
-    let rows: Vec<_> = rows(value).iter().map(row).collect();
-    table(&head, &rows)
+    let lines: Vec<_> = rows(value).iter().map(row).collect();
+    let mut text = table(&head, &lines);
+    for port in rows(value) {
+        text += &pauses(port);
+    }
+    text
+}
+
+/// Numbers in a row, or a word for none.
+fn listed(value: &Value) -> String {
+    let listed: Vec<_> = rows(value).iter().map(Value::to_string).collect();
+    match listed.is_empty() {
+        true => "none".to_owned(),
+        false => listed.join(", "),
+    }
+}
+
+/// Flow control by priority at a port that has it.
+fn pauses(port: &Value) -> String {
+    let pfc = &port["pfc"];
+    if pfc.is_null() {
+        return String::new();
+    }
+    let times = rows(&pfc["paused_ns"]).iter().enumerate();
+    let times = times.filter(|(_, time)| time.as_u64() != Some(0));
+    let times: Vec<_> = times
+        .map(|(priority, _)| format!("{priority} for {}", time(&pfc["paused_ns"], priority)))
+        .collect();
+    let times = match times.is_empty() {
+        true => String::new(),
+        false => format!("; paused so far: {}", times.join(", ")),
+    };
+    format!(
+        "{}: PFC: paused by its peer: {}, pauses its peer: {}; frames: {} sent, {} received, {} malformed{times}\n",
+        word(port, "name"),
+        listed(&pfc["paused"]),
+        listed(&pfc["asked"]),
+        count(pfc, "frames_sent"),
+        count(pfc, "frames_received"),
+        count(pfc, "frames_malformed"),
+    )
 }
 
 fn queues(value: &Value) -> String {
@@ -381,7 +446,14 @@ fn queues(value: &Value) -> String {
             word(queue, "receiver"),
             time(queue, "waits_ns"),
             senders.join(", "),
-            yes(queue, "in_circle", "they wait in a circle", ""),
+            match (
+                rows(&queue["stopped"]).is_empty(),
+                queue["in_circle"].as_bool(),
+            ) {
+                (_, Some(true)) => "they wait in a circle".to_owned(),
+                (false, _) => format!("paused priorities: {}", listed(&queue["stopped"])),
+                (true, _) => String::new(),
+            },
         ]
     };
     let rows: Vec<_> = rows(value).iter().map(row).collect();

@@ -26,7 +26,7 @@ use sluicegate_config::{
     document::{self, Value},
     problem::{Complaint, Sink},
     table::{Item, Table},
-    units::parse_duration,
+    units::{parse_duration, parse_rate},
 };
 use sluicegate_policy::{PolicyFile, Warning};
 use sluicegate_vswitch::{
@@ -35,11 +35,13 @@ use sluicegate_vswitch::{
 };
 
 use crate::{
+    adapter::{self, AdapterConfig},
     engine::Choice,
     govern::Governing,
     lanes::{Lanes, PRIORITIES, Priority},
     shm::{
         layout::{BUFFER_MAX, BUFFER_MIN, Layout, SLOTS_MAX, SLOTS_MIN},
+        pfc::{DELAY_NS, RATE_BPS, Settings},
         session::Wanted,
     },
     vhost::{PAIRS_MAX, session::Mode},
@@ -71,6 +73,8 @@ pub struct Config {
     pub pace: Pace,
     /// Its ports, with different names.
     pub ports: Vec<PortConfig>,
+    /// Adapters of the host, as far as the file says something of them.
+    pub adapters: Vec<AdapterConfig>,
     /// What governs them.
     pub governing: Option<Governing>,
     /// What the policy allows but probably does not mean.
@@ -143,6 +147,7 @@ impl Config {
             choice: Choice::default(),
             pace: Pace::default(),
             ports: Vec::new(),
+            adapters: Vec::new(),
             governing: None,
             warnings: Vec::new(),
         };
@@ -156,7 +161,8 @@ impl Config {
         let mut places = HashSet::new();
         for table in root.tables("port") {
             let item = table.item().clone();
-            let Some(port) = read_port(table, config.governing.is_some()) else {
+            let all = (config.choice.lanes, config.governing.is_some());
+            let Some(port) = read_port(table, all) else {
                 continue;
             };
             if !names.insert(port.name.clone()) {
@@ -174,6 +180,8 @@ impl Config {
             }
             config.ports.push(port);
         }
+        check_tags(&root, &config.ports);
+        config.adapters = adapter::read(&root, config.choice.lanes);
         if config.ports.len() > PORTS_MAX {
             let reason = format!("a switch has at most {PORTS_MAX} ports");
             root.item().complain(reason, "use two switches");
@@ -312,7 +320,7 @@ fn read_priority(item: &Item<'_>) -> Option<Priority> {
     }
 }
 
-fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
+fn read_port(table: Table<'_>, (lanes, has_policy): (Lanes, bool)) -> Option<PortConfig> {
     let name = table.text("name").map(str::to_owned);
     if name.is_none() {
         table.require("name", "give the port a name, such as name = \"vm1\"");
@@ -324,10 +332,31 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
         table.text("tap"),
         table.text("shm"),
     );
+<<<<<<< HEAD
     let xdp = table.text("xdp");
     let (in_order, backpressure) = (table.boolean("in_order"), table.boolean("backpressure"));
     if in_order.is_some() && socket.is_none() {
         table.refuse("in_order", "only a port with vhost_user = \"SOCKET\" has a ring of a driver");
+=======
+    if shm.is_none() {
+        for key in ["ring", "buffer"] {
+            if table.get(key).is_some() {
+                table.refuse(
+                    key,
+                    "only a port with shm = \"SOCKET\" has buffers of its own",
+                );
+            }
+        }
+        for key in ["pfc", "rate", "delay"] {
+            if table.get(key).is_some() {
+                table.refuse(
+                    key,
+                    "pauses are sent and obeyed at a port with shm = \"SOCKET\" alone; an adapter does \
+                     it itself ([[adapter]])",
+                );
+            }
+        }
+>>>>>>> pfc
     }
     if backpressure.is_some() && tap.is_none() {
         table.refuse("backpressure", "only a port with tap = \"INTERFACE\" has it");
@@ -361,7 +390,7 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
             if queues.is_some() {
                 table.refuse("queues", "a cable has one queue in each direction");
             }
-            Some(read_cable(&table, socket, listen != Some(false)))
+            Some(read_cable(&table, socket, listen != Some(false), lanes))
         }
         _ => {
             table.item().complain(
@@ -399,7 +428,7 @@ fn read_port(table: Table<'_>, has_policy: bool) -> Option<PortConfig> {
 }
 
 /// The side that listens decides the sizes.
-fn read_cable(table: &Table<'_>, socket: &str, listens: bool) -> Kind {
+fn read_cable(table: &Table<'_>, socket: &str, listens: bool, lanes: Lanes) -> Kind {
     let mut layout = Layout::default();
     if listens {
         let slots = table.integer("ring", i64::from(SLOTS_MIN)..=i64::from(SLOTS_MAX));
@@ -426,7 +455,76 @@ fn read_cable(table: &Table<'_>, socket: &str, listens: bool) -> Kind {
         }
     }
     let mode = if listens { Mode::Server } else { Mode::Client };
-    Kind::Shm(PathBuf::from(socket), Wanted { mode, layout })
+    let pfc = read_pfc(table, lanes);
+    if let Some(Err(shortage)) = pfc.filter(|_| listens).map(|pfc| pfc.plan(layout)) {
+        // The other side finds it when the cable is there.
+        let item = table.get("pfc").unwrap_or_else(|| table.item().clone());
+        item.complain(shortage.reason(), shortage.advice());
+    }
+    Kind::Shm(PathBuf::from(socket), Wanted { mode, layout, pfc })
+}
+
+/// Flow control by priority. It needs tags, since pauses name what tags say.
+fn read_pfc(table: &Table<'_>, lanes: Lanes) -> Option<Settings> {
+    let rate = table.parse("rate", parse_rate);
+    let delay: Option<Duration> = table.parse("delay", parse_duration);
+    if table.boolean("pfc") != Some(true) {
+        for key in ["rate", "delay"] {
+            if table.get(key).is_some() {
+                table.refuse(
+                    key,
+                    "headroom is computed with it: write pfc = true as well",
+                );
+            }
+        }
+        return None;
+    }
+    if lanes.lossless() == 0 {
+        table.refuse(
+            "pfc",
+            "no priority is lossless: write lossless = [3] in [switch]",
+        );
+        return None;
+    }
+    let by_tag = table
+        .get("priority")
+        .is_some_and(|item| matches!(&item.node().value, Value::Text(text) if text == "tag"));
+    if !by_tag || table.get("trunk").is_none() {
+        table.refuse(
+            "pfc",
+            "pauses name the priorities of tags: write trunk = [10] and priority = \"tag\" as well",
+        );
+    }
+    if table.get("native_vlan").is_some() {
+        table.refuse(
+            "native_vlan",
+            "frames without tags have no priority that a pause could name: put it into trunk",
+        );
+    }
+    Some(Settings {
+        rate_bps: rate.unwrap_or(RATE_BPS),
+        delay_ns: delay.map_or(DELAY_NS, |it| it.as_nanos().min(u64::MAX.into()) as u64),
+        lossless: lanes.lossless(),
+    })
+}
+
+/// Where any port has flow control, tags say of each frame what the switch takes for its priority.
+fn check_tags(root: &Table<'_>, ports: &[PortConfig]) {
+    let has_pfc = |port: &PortConfig| matches!(&port.kind, Kind::Shm(_, it) if it.pfc.is_some());
+    if !ports.iter().any(has_pfc) {
+        return;
+    }
+    let is_trunk = |port: &&PortConfig| matches!(port.member, Membership::Trunk { .. });
+    let unknown = |port: &&PortConfig| port.priority == Priority::Unknown;
+    for port in ports.iter().filter(is_trunk).filter(unknown) {
+        let reason = format!(
+            "the tags of '{}' pass as they are, and a port with pfc would take them for another \
+             priority than this switch",
+            port.name
+        );
+        let advice = "write priority = \"tag\", or a number, at that trunk";
+        root.item().complain(reason, advice);
+    }
 }
 
 /// Keys that only ports of another kind have.
@@ -664,6 +762,7 @@ mod tests {
         let cable = |slots, buffer, mode| Wanted {
             mode,
             layout: Layout { slots, buffer },
+            pfc: None,
         };
         let kinds = config.ports.iter().map(|port| port.kind.clone());
         let expected = [
@@ -715,6 +814,106 @@ tap = "sg0"
         ] {
             assert!(text.contains(expected), "{expected} in:\n{text}");
         }
+    }
+
+    #[test]
+    fn a_cable_with_pfc_has_room_for_its_headroom() {
+        let text = r#"
+            [switch]
+            lossless = [3]
+            [[port]]
+            name = "up"
+            shm = "/tmp/up.sock"
+            trunk = [10]
+            priority = "tag"
+            pfc = true
+            rate = "1Gbit"
+            delay = "20us"
+            [[adapter]]
+            interface = "eth0"
+            pfc = true
+        "#;
+        let config = Config::parse("switch.toml", text).expect("a good file");
+        let Kind::Shm(_, wanted) = &config.ports[0].kind else {
+            panic!("a cable")
+        };
+        let expected = Settings {
+            rate_bps: 1_000_000_000,
+            delay_ns: 20_000,
+            lossless: 1 << 3,
+        };
+        assert_eq!(wanted.pfc, Some(expected));
+        assert_eq!(config.adapters[0].pfc, Some(1 << 3));
+        let small = text.replace("trunk", "ring = 128\ntrunk");
+        let problems = Config::parse("switch.toml", &small).expect_err("too small");
+        let text = problems.to_string();
+        // 40 µs at 1 Gbit/s and the pause are 80 short frames; three segments, and one below XOFF.
+        let needed = (80 + 99 + 33 + 34) * 2048;
+        assert!(
+            text.contains("switch.toml:10:13: port[0].pfc")
+                || text.contains("switch.toml:10:19: port[0].pfc"),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!("PFC needs {needed} bytes")),
+            "{text}"
+        );
+        assert!(text.contains("write ring = 256"), "{text}");
+    }
+
+    #[test]
+    fn an_error_of_pfc_has_its_line_and_advice() {
+        let text = r#"[switch]
+lossless = false
+[[port]]
+name = "a"
+shm = "/tmp/a.sock"
+pfc = true
+[[adapter]]
+interface = "eth0"
+pfc = true
+"#;
+        let expect = |text: &str, expected: &[&str]| {
+            let problems = Config::parse("switch.toml", text).expect_err("a bad file");
+            let said = problems.to_string();
+            for expected in expected {
+                assert!(said.contains(expected), "{expected} in:\n{said}");
+            }
+        };
+        let lines = [
+            "switch.toml:6:1: port[0].pfc",
+            "write lossless = [3]",
+            "switch.toml:9:1: adapter[0].pfc",
+        ];
+        expect(text, &lines);
+        let text = r#"[switch]
+lossless = [3]
+[[port]]
+name = "a"
+shm = "/tmp/a.sock"
+pfc = true
+native_vlan = 1
+[[port]]
+name = "b"
+shm = "/tmp/b.sock"
+rate = "1Gbit"
+[[port]]
+name = "c"
+tap = "sg0"
+trunk = [10]
+pfc = true
+"#;
+        let lines = [
+            "switch.toml:6:1: port[0].pfc",
+            "priority = \"tag\"",
+            "switch.toml:7:1: port[0].native_vlan",
+            "switch.toml:11:1: port[1].rate",
+            "write pfc = true as well",
+            "switch.toml:16:1: port[2].pfc",
+            "[[adapter]]",
+            "the tags of 'c' pass as they are",
+        ];
+        expect(text, &lines);
     }
 
     #[test]

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
+    adapter,
     capture::{Asked, session},
     config::show_mac,
     count::Drop,
@@ -32,6 +33,7 @@ use crate::{
     port::Port,
     report::Report,
     service::{Service, reload_file},
+    shm::pfc::FlowControl,
     worker::Worker,
 };
 
@@ -183,8 +185,8 @@ fn respond(ask: Ask, file: &Path, service: &Service) -> anyhow::Result<Value> {
         Ask::Reload => return Ok(serde_json::to_value(reload_file(service, file)?)?),
         Ask::Takeover | Ask::Capture => bail!("it is answered elsewhere"),
         Ask::Flows => return Ok(serde_json::to_value(report(service)?)?),
-        Ask::Show => show,
-        Ask::Ports => |worker: &mut Worker| each(&worker.engine, port),
+        Ask::Show => return whole(service),
+        Ask::Ports => ports,
         Ask::Drops => |worker: &mut Worker| each(&worker.engine, drops),
         Ask::Queues => queues,
         Ask::Addresses => addresses,
@@ -210,6 +212,20 @@ pub fn report(service: &Service) -> anyhow::Result<Option<Report>> {
 
 fn each(engine: &Engine, of: impl Fn(&Bay) -> Value) -> Value {
     engine.bays().map(|(_, bay)| of(bay)).collect()
+}
+
+/// The switch as a whole, with what its interfaces have of DCB.
+fn whole(service: &Service) -> anyhow::Result<Value> {
+    let order = |worker: &mut Worker| show(worker);
+    let shown = service.handle().call(order);
+    let mut shown = shown.map_err(|reason| anyhow!(reason))?;
+    let interfaces = service.interfaces();
+    let about = interfaces.iter().map(|interface| {
+        let (dcb, words) = adapter::about(interface);
+        json!({ "interface": interface, "dcb": dcb, "lossless": words })
+    });
+    shown["interfaces"] = about.collect();
+    Ok(shown)
 }
 
 fn show(worker: &mut Worker) -> Value {
@@ -268,7 +284,40 @@ fn about(port: &Port) -> Option<&'static str> {
     }
 }
 
-fn port(bay: &Bay) -> Value {
+fn ports(worker: &mut Worker) -> Value {
+    let now_ns = worker.now_ns();
+    each(&worker.engine, |bay| port(bay, now_ns))
+}
+
+/// The priorities of a mask, from the lowest.
+fn listed(priorities: u8) -> Vec<u8> {
+    (0..8).filter(|it| priorities >> it & 1 != 0).collect()
+}
+
+/// Flow control by priority at a port, if it has any.
+fn pfc(bay: &Bay, now_ns: u64) -> Value {
+    let Some(flow) = bay.port.flow() else {
+        return Value::Null;
+    };
+    let (gate, demand) = (flow.gate(), flow.demand());
+    let paused_ns = (0..8).map(|priority| gate.paused_ns(priority, now_ns));
+    json!({
+        "paused": listed(gate.paused()),
+        "stopped": listed(flow.stopped()),
+        "asked": listed(demand.asked()),
+        "frames_sent": demand.frames(),
+        "frames_received": gate.frames(),
+        "frames_malformed": flow.malformed(),
+        "paused_ns": paused_ns.collect::<Vec<_>>(),
+        "held_bytes": (0..8).map(|it| demand.held_bytes(it)).collect::<Vec<_>>(),
+        "most_held_bytes": demand.most_bytes(),
+        "xoff_bytes": flow.plan().map(|plan| plan.thresholds.xoff_bytes),
+        "xon_bytes": flow.plan().map(|plan| plan.thresholds.xon_bytes),
+        "headroom_bytes": flow.plan().map(|plan| plan.headroom_bytes),
+    })
+}
+
+fn port(bay: &Bay, now_ns: u64) -> Value {
     let (kind, is_lossless) = kind(&bay.port);
     let xdp = match &bay.port {
         Port::Xdp(xdp) => json!({
@@ -291,6 +340,7 @@ fn port(bay: &Bay) -> Value {
         "delivered_bytes": bay.counters.delivered_bytes,
         "dropped": bay.counters.dropped(),
         "closed": bay.closed,
+        "pfc": pfc(bay, now_ns),
     })
 }
 
@@ -329,6 +379,7 @@ fn queues(worker: &mut Worker) -> Value {
                 "receiver": bay.name,
                 "waits_ns": now_ns.saturating_sub(since_ns),
                 "senders": from,
+                "stopped": listed(bay.port.flow().map_or(0, FlowControl::stopped)),
                 "in_circle": circles.contains(&number),
             })
         })

@@ -33,11 +33,13 @@ pub enum Drop {
     Rate,
     /// The peer of a cable went before it had read it.
     Unread,
+    /// A frame of MAC control, which no bridge forwards (IEEE 802.1Q, 8.6.3).
+    Control,
 }
 
 impl Drop {
     /// Names, in their order.
-    pub const NAMES: [&str; 14] = [
+    pub const NAMES: [&str; 15] = [
         "full",
         "flooded",
         "left",
@@ -52,6 +54,7 @@ impl Drop {
         "policed",
         "rate",
         "unread",
+        "control",
     ];
 }
 

@@ -10,8 +10,10 @@
 //! It reads no clock and never sleeps: [`Engine::poll`] does what can be done now.
 
 mod cables;
+mod exits;
 #[cfg(test)]
 mod killed;
+mod pauses;
 mod restore;
 #[cfg(test)]
 mod resumed;
@@ -24,12 +26,12 @@ use std::{collections::HashSet, mem, sync::Arc};
 
 use sluicegate_core::segment::Direction;
 use sluicegate_vswitch::{
-    Bound, Config, Handover, Point, Side, Switch, WhenFull,
+    Bound, Config, Handover, Point, Switch, WhenFull,
     filter::{Filter, is_tag},
     learning::{Learning, LearningLimits, Membership, Route},
 };
 
-use self::tags::{addresses, retag, seen_vlan};
+use self::tags::{addresses, is_control, retag, seen_vlan};
 use crate::{
     capture::{self, Seen, Taps},
     count::{Counters, Drop},
@@ -105,6 +107,8 @@ pub struct Engine {
     switch: Switch<FrameId, u32>,
     learning: Learning,
     choice: Choice,
+    /// Any port has, or had, flow control by priority.
+    has_flow: bool,
     now_ns: u64,
     flood: Vec<u16>,
     ledger: Option<Arc<Ledger>>,
@@ -158,6 +162,7 @@ impl Engine {
                 .with_priorities(choice.lanes.count(), !choice.lanes.lossless()),
             learning: Learning::new(choice.learning, hash_key),
             choice,
+            has_flow: false,
             now_ns: 0,
             flood: Vec::new(),
             ledger: None,
@@ -180,6 +185,7 @@ impl Engine {
             self.bays.resize_with(index + 1, || None);
             self.memories.resize_with(index + 1, Arc::default);
         }
+        self.has_flow |= port.flow().is_some();
         self.bays[index] = Some(Bay {
             name,
             port,
@@ -340,21 +346,6 @@ impl Engine {
         self.unblock(number);
     }
 
-    fn unblock(&mut self, number: u16) {
-        self.set_ready(number, true);
-        if let Some(bay) = self.bay_mut(number) {
-            bay.blocked_ns = None;
-            bay.port.unblock();
-        }
-    }
-
-    fn set_ready(&mut self, number: u16, ready: bool) {
-        let lanes = self.choice.lanes;
-        for priority in lanes.highest_first() {
-            self.switch.set_ready(lanes.side(number, priority), ready);
-        }
-    }
-
     /// A guest broke the rules: its port is closed, and others go on. Another guest's frame may be
     /// on its way meanwhile, so rings are shown later.
     fn close(&mut self, number: u16, reason: &str) {
@@ -388,8 +379,10 @@ impl Engine {
         let mut moved = 0;
         for number in 0..self.bays.len() as u16 {
             moved += self.serve_blocked(number);
+            moved += self.serve_lanes(number);
             moved += self.take_burst(number);
         }
+        self.say_pauses();
         self.settle();
         moved
     }
@@ -428,6 +421,7 @@ impl Engine {
             }
         }
         self.give_up_waiting();
+        self.warn_of_pauses();
         self.settle();
     }
 
@@ -496,6 +490,9 @@ impl Engine {
         let Some(bay) = self.bays[usize::from(number)].as_mut() else {
             return;
         };
+        if is_control(frame.start(), kind_at) {
+            return self.take_control(number, id);
+        }
         bay.counters.received(frame.bytes);
         let is_governed = self
             .govern
@@ -523,6 +520,7 @@ impl Engine {
             return self.drop_at(id, number, Drop::Vlan);
         };
         (frame.vlan, frame.lane) = (vlan, lane);
+        bay.port.charge(frame.token, lane.number, frame.bytes);
         let fack = match self.govern.as_mut().filter(|_| is_governed) {
             None => None,
             Some(govern) => {
@@ -603,6 +601,10 @@ impl Engine {
         match self.deliver(id, exit) {
             Delivery::NoRoom => {
                 self.block(exit);
+                false
+            }
+            Delivery::Held => {
+                self.stop_lanes(exit);
                 false
             }
             _ => true,
@@ -697,6 +699,7 @@ impl Engine {
             match self.switch.offer(from, u32::from(port), to, id, bytes) {
                 Handover::Through => match self.deliver(id, exit) {
                     Delivery::NoRoom => self.block(exit),
+                    Delivery::Held => self.stop_lanes(exit),
                     _ => return self.release(id),
                 },
                 Handover::Taken if lanes.is_lossless(priority) => return,
@@ -716,14 +719,6 @@ impl Engine {
         frame.leave(&self.memories[from]);
         if let (Some(token), Some(Some(bay))) = (frame.token.take(), self.bays.get_mut(from)) {
             bay.port.release(frame.pair, token);
-        }
-    }
-
-    fn block(&mut self, exit: u16) {
-        self.set_ready(exit, false);
-        let now_ns = self.now_ns;
-        if let Some(bay) = self.bay_mut(exit) {
-            bay.blocked_ns.get_or_insert(now_ns);
         }
     }
 
@@ -801,59 +796,6 @@ impl Engine {
         self.release(id);
     }
 
-    /// Delivers frames to a receiver that has buffers again, or drops them if it took none for
-    /// longer than the operator allows.
-    fn serve_blocked(&mut self, exit: u16) -> usize {
-        let Some(Some(bay)) = self.bays.get_mut(usize::from(exit)) else {
-            return 0;
-        };
-        let Some(since_ns) = bay.blocked_ns.filter(|_| bay.awaited_ns.is_none()) else {
-            return 0;
-        };
-        let moved = match bay.port.has_new_room() {
-            Ok(true) => self.deliver_waiting(exit),
-            Ok(false) => 0,
-            Err(Broken(reason)) => {
-                self.close(exit, reason);
-                return 0;
-            }
-        };
-        let is_blocked = !self.switch.is_ready(self.choice.lanes.side(exit, 0));
-        let waited_ns = self.now_ns.saturating_sub(since_ns);
-        let limit_ns = self.choice.stall_limit_ns;
-        if moved == 0 && is_blocked && limit_ns.is_some_and(|limit_ns| waited_ns > limit_ns) {
-            self.discard(exit, Drop::Stalled);
-        }
-        moved
-    }
-
-    /// The frame that a port gets next, of those that wait for it, and its side.
-    fn first(&self, exit: u16) -> Option<(Side, FrameId)> {
-        let lanes = self.choice.lanes;
-        let mut sides = lanes.highest_first().map(|it| lanes.side(exit, it));
-        sides.find_map(|to| Some((to, *self.switch.first(to)?)))
-    }
-
-    fn deliver_waiting(&mut self, exit: u16) -> usize {
-        let mut moved = 0;
-        while let Some((to, id)) = self.first(exit) {
-            if self.deliver(id, exit) == Delivery::NoRoom {
-                let now_ns = self.now_ns;
-                if let Some(bay) = self.bay_mut(exit).filter(|_| moved > 0) {
-                    bay.blocked_ns = Some(now_ns);
-                }
-                return moved;
-            }
-            // A port that was closed meanwhile has no frames any more.
-            if self.switch.take(to).is_some() {
-                self.release(id);
-            }
-            moved += 1;
-        }
-        self.unblock(exit);
-        moved
-    }
-
     /// Delivers a frame, and counts it or why not.
     #[inline]
     fn deliver(&mut self, id: FrameId, exit: u16) -> Delivery {
@@ -888,7 +830,7 @@ impl Engine {
                 }
                 return delivered;
             }
-            Delivery::NoRoom => return delivered,
+            Delivery::NoRoom | Delivery::Held => return delivered,
             Delivery::TooLong => Drop::TooLong,
             Delivery::Down => Drop::NoReceiver,
             Delivery::Refused => Drop::Refused,

@@ -11,6 +11,7 @@
 //! guests share is touched only in [`memory`], and the kernel's interfaces only in [`tap`] and
 //! [`xdp`].
 
+pub mod adapter;
 pub mod capture;
 pub mod config;
 pub mod control;

@@ -5,7 +5,7 @@ use crate::{
     memory::{Memory, Piece},
     offload::{Takes, Work},
     ring::Broken,
-    shm::cable::Cable,
+    shm::{cable::Cable, pfc::FlowControl},
     tap::Tap,
     vhost::device::Device,
     xdp::Xdp,
@@ -29,6 +29,8 @@ pub enum Delivery {
     Done,
     /// The receiver has no buffers for it now.
     NoRoom,
+    /// The receiver has no buffers for its priority now.
+    Held,
     /// The receiver never has a buffer for a frame of this length.
     TooLong,
     /// Nobody receives here.
@@ -42,6 +44,8 @@ pub enum Delivery {
 pub struct Outgoing<'a> {
     /// The sender's queue pair.
     pub pair: u16,
+    /// Its priority.
+    pub lane: u8,
     /// Its first bytes, with the tag that it has at this exit.
     pub start: &'a [u8],
     /// The bytes behind, if the switch has them.
@@ -62,6 +66,7 @@ impl<'a> Outgoing<'a> {
     pub fn new(frame: &'a Frame, start: &'a [u8], shift: i16, memory: &'a Memory) -> Self {
         Self {
             pair: frame.pair,
+            lane: frame.lane.number,
             start,
             own: frame.is_own().then_some(&frame.own),
             pieces: &frame.pieces,
@@ -75,6 +80,7 @@ impl<'a> Outgoing<'a> {
     pub fn whole(bytes: &'a [u8], work: Work, memory: &'a Memory) -> Self {
         Self {
             pair: 0,
+            lane: 0,
             start: bytes,
             own: None,
             pieces: &[],
@@ -172,12 +178,33 @@ impl Port {
         match self {
             Self::Vhost(device) => device.release(pair, token),
             Self::Tap(tap) => tap.release(),
+<<<<<<< HEAD
             Self::Shm(cable) => {
                 if let Some(plug) = cable.plug_mut() {
                     plug.release(token);
                 }
             }
             Self::Xdp(xdp) => xdp.release(pair, token),
+=======
+            Self::Shm(cable) => cable.release(token),
+        }
+    }
+
+    /// A frame of this port has a priority, until it is released.
+    #[inline]
+    pub fn charge(&mut self, token: Option<u16>, lane: u8, bytes: u32) {
+        if let Self::Shm(cable) = self {
+            cable.charge(token, lane, bytes);
+        }
+    }
+
+    /// Its flow control by priority, if the file says so.
+    #[inline]
+    pub fn flow(&self) -> Option<&FlowControl> {
+        match self {
+            Self::Shm(cable) => cable.flow(),
+            Self::Vhost(_) | Self::Tap(_) => None,
+>>>>>>> pfc
         }
     }
 

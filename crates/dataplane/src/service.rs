@@ -24,6 +24,7 @@ use serde::Serialize;
 use sluicegate_core::abi::HashKey;
 
 use crate::{
+    adapter,
     config::{Config, Kind, PortConfig},
     control,
     engine::Engine,
@@ -31,7 +32,7 @@ use crate::{
     handover::{self, Estate},
     ledger::Ledger,
     port::Port,
-    shm::{self, cable::Cable, layout::Layout, session::Before},
+    shm::{self, cable::Cable, layout::Layout, pfc::FlowControl, session::Before},
     tap::Tap,
     vhost::{
         Offer,
@@ -86,6 +87,7 @@ impl Service {
     /// # Errors
     /// A port's socket or interface cannot be had: all others are given back.
     pub fn start(config: Config) -> anyhow::Result<Self> {
+        adapter::apply(&config.adapters)?;
         let ledger = Ledger::open(&config.state)?;
         let (running, mut state) = State::begin(&config, ledger)?;
         for port in &config.ports {
@@ -119,6 +121,7 @@ impl Service {
     /// # Errors
     /// As [`Service::start`], or the other process does not hand over.
     pub fn take_over(config: Config) -> anyhow::Result<(Self, UnixListener, u64)> {
+        adapter::apply(&config.adapters)?;
         let stream = control::ask_for_everything(&config.socket)?;
         let mut estate = Estate::receive(&stream)?;
         is_state(&estate.ledger, &config.state)?;
@@ -211,6 +214,19 @@ impl Service {
         self.is_replaced.load(Ordering::Acquire)
     }
 
+    /// Interfaces of the kernel behind its ports, and adapters that its file names.
+    pub fn interfaces(&self) -> Vec<String> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let ports = state.config.ports.iter();
+        let taps = ports.filter_map(|port| match &port.kind {
+            Kind::Tap(name) => Some(name.clone()),
+            Kind::VhostUser(..) | Kind::Shm(..) => None,
+        });
+        let adapters = state.config.adapters.iter();
+        let adapters = adapters.map(|adapter| adapter.interface.clone());
+        taps.chain(adapters).collect()
+    }
+
     /// Gives orders to its thread.
     pub fn handle(&self) -> &Handle {
         &self.running.handle
@@ -238,6 +254,10 @@ impl Service {
                     ),
             ..Reload::default()
         };
+        if state.config.adapters != config.adapters {
+            adapter::apply(&config.adapters)?;
+            state.config.adapters.clone_from(&config.adapters);
+        }
         state.govern(&self.running.handle, &config, &mut reload)?;
         let before = state.config.ports.clone();
         let lost = self.handle().call(|worker| worker.engine.lost());
@@ -380,6 +400,7 @@ impl State {
                 Some(file) => Tap::over(file, name),
                 None => Tap::open(name, config.backpressure)?,
             })),
+<<<<<<< HEAD
             Kind::Xdp(wanted) => Port::Xdp(Box::new(
                 match old.xdp.take() {
                     Some(estate) => Xdp::over(estate, wanted.clone()),
@@ -388,8 +409,12 @@ impl State {
                 .with_context(|| format!("port {}", config.name))?,
             )),
             Kind::Shm(..) => {
+=======
+            Kind::Shm(_, wanted) => {
+>>>>>>> pfc
                 let record = self.ledger.record(number);
-                Port::Shm(Box::new(Cable::new(Some(record))))
+                let flow = wanted.pfc.map(|pfc| FlowControl::new(pfc, number));
+                Port::Shm(Box::new(Cable::new(Some(record)).with_flow(flow)))
             }
         };
         let about = config.clone();
@@ -602,8 +627,12 @@ fn in_words(port: &PortConfig) -> String {
                 Mode::Client => "connects",
             };
             let Layout { slots, buffer } = wanted.layout;
+            let pfc = match wanted.pfc {
+                Some(pfc) => format!(" with PFC of {} bit/s, {} ns", pfc.rate_bps, pfc.delay_ns),
+                None => String::new(),
+            };
             format!(
-                "cable of {slots} times {buffer} bytes, {verb} at {}",
+                "cable of {slots} times {buffer} bytes{pfc}, {verb} at {}",
                 path.display()
             )
         }

@@ -30,7 +30,6 @@ use crate::{
     handover,
     ledger::Ledger,
     port::Port,
-    shm::cable::Plug,
     vhost::{Change, Owner, link::Connection, session::Session},
 };
 
@@ -119,6 +118,7 @@ impl Owner for Handle {
                 if worker.hands_over {
                     return Err(change);
                 }
+                worker.engine.set_now(worker.now_ns());
                 let answer = worker.engine.apply(port, change);
                 worker.watch();
                 Ok(answer)
@@ -249,8 +249,9 @@ impl Worker {
                 thread::sleep(REST);
                 continue;
             }
-            // A look at the clock takes as long as a frame. Enforcement measures round trips.
-            if polls % POLLS_PER_LOOK == 0 || self.engine.govern.is_some() {
+            // A look at the clock takes as long as a frame. Enforcement measures round trips, and
+            // pauses have times.
+            if polls % POLLS_PER_LOOK == 0 || self.engine.measures() {
                 now_ns = self.now_ns();
             }
             polls = polls.wrapping_add(1);
@@ -316,9 +317,11 @@ impl Worker {
         }
         self.effort.sleeps += 1;
         let mut events = Vec::with_capacity(64);
+        let next_ns = self.engine.next_ns();
+        let next_ns = next_ns.map_or(u64::MAX, |at_ns| at_ns.saturating_sub(self.now_ns()));
         let timeout = Timespec {
             tv_sec: 0,
-            tv_nsec: HOUSEKEEPING_NS as i64 + 1,
+            tv_nsec: next_ns.min(HOUSEKEEPING_NS) as i64 + 1,
         };
         // An interruption is a wake-up.
         let _ = epoll::wait(
@@ -355,12 +358,17 @@ impl Worker {
                 Port::Vhost(_) | Port::Shm(_) | Port::Xdp(_) => None,
             };
             let cable = match &bay.port {
+<<<<<<< HEAD
                 Port::Shm(cable) => cable.plug().map(Plug::state),
                 Port::Vhost(_) | Port::Tap(_) | Port::Xdp(_) => None,
             };
             let xdp = match &bay.port {
                 Port::Xdp(xdp) => xdp.estate()?,
                 Port::Vhost(_) | Port::Tap(_) | Port::Shm(_) => None,
+=======
+                Port::Shm(cable) => cable.state(self.now_ns()),
+                Port::Vhost(_) | Port::Tap(_) => None,
+>>>>>>> pfc
             };
             Ok(handover::Bay {
                 name: bay.name.clone(),

@@ -11,6 +11,7 @@ use netlink_packet_route::{
     tc::{TcAttribute, TcMessage},
 };
 use serde::Serialize;
+use sluicegate_dcb::Dcb;
 
 use crate::{
     interfaces::{self, Interface, Patterns},
@@ -34,6 +35,10 @@ pub struct InterfaceReport {
     pub tcx_egress: Vec<String>,
     /// A clsact or ingress qdisc; its filters run after TCX.
     pub clsact: bool,
+    /// What its driver has of DCB; `None` = nothing, or no answer.
+    pub dcb: Option<Dcb>,
+    /// The same in words, of an adapter, and of any other interface that has it.
+    pub lossless: Option<String>,
     /// Facts to know before attaching here.
     pub notes: Vec<String>,
 }
@@ -70,9 +75,15 @@ fn report(interface: Interface, clsact: &[u32]) -> InterfaceReport {
         tcx_ingress: attached(interface.index, Direction::Ingress),
         tcx_egress: attached(interface.index, Direction::Egress),
         clsact: clsact.contains(&interface.index),
+        dcb: sluicegate_dcb::read(&interface.name).ok().flatten(),
+        lossless: None,
         notes: Vec::new(),
         interface,
     };
+    let is_adapter = report.interface.kind.is_empty() && report.interface.name != "lo";
+    if is_adapter || report.dcb.is_some() {
+        report.lossless = Some(sluicegate_dcb::in_words(report.dcb.as_ref()));
+    }
     report.notes = notes(&report);
     report
 }

@@ -19,6 +19,7 @@ impl Engine {
     /// # Errors
     /// The port was removed or is closed, or this is said of other ports only.
     pub(super) fn apply_to_cable(&mut self, number: u16, change: Change) -> Result<u16, String> {
+        let now_ns = self.now_ns;
         let Some(bay) = self.bay_mut(number) else {
             return Err("the port was removed".to_owned());
         };
@@ -31,10 +32,11 @@ impl Engine {
                     return Err("the port is closed".to_owned());
                 }
                 let memory = Arc::clone(&plug.agreed().memory);
-                cable.join(*plug);
+                cable.join(*plug, now_ns)?;
                 // What waited is served with the next poll.
                 (bay.closed, bay.awaited_ns) = (None, None);
                 self.memories[usize::from(number)] = memory;
+                self.stop_lanes(number);
             }
             Change::Gone(reason) => {
                 if !bay.ends && reason.is_some() {
@@ -71,13 +73,18 @@ impl Engine {
 
     /// The cable of a port has gone, its frames copied out.
     pub(super) fn unplug(&mut self, number: u16) {
+<<<<<<< HEAD
         if let Some(Port::Xdp(xdp)) = self.bay_mut(number).map(|bay| &mut bay.port) {
             xdp.let_go();
         }
+=======
+        let now_ns = self.now_ns;
+>>>>>>> pfc
         let Some(cable) = self.cable_mut(number) else {
             return;
         };
-        let unread = cable.part();
+        let unread = cable.part(now_ns);
+        self.stop_lanes(number);
         if let Some(bay) = self.bay_mut(number) {
             bay.counters.drop_many(Drop::Unread, unread);
         }

@@ -1,5 +1,6 @@
 //! Tags of VLANs in frames.
 
+use sluicegate_pfc::frame::{DESTINATION, MAC_CONTROL};
 use sluicegate_vswitch::learning::{Mac, Membership, Tagging};
 
 use crate::frame::{Frame, START};
@@ -14,6 +15,13 @@ pub(super) fn addresses(start: &[u8]) -> (Mac, Mac, Option<u16>, usize) {
     };
     let tag = has_tag(start).then(|| u16::from_be_bytes([start[14], start[15]]));
     (mac(0), mac(6), tag, if tag.is_some() { 16 } else { 12 })
+}
+
+/// Whether the start of a frame is one of MAC control, behind its tag as well: without its tag it
+/// would be one to the next port. Or it goes where pauses go.
+#[inline]
+pub(super) fn is_control(start: &[u8], kind_at: usize) -> bool {
+    start.get(kind_at..kind_at + 2) == Some(&MAC_CONTROL) || start[..6] == DESTINATION
 }
 
 /// Whether the start of a frame has a tag of a VLAN (IEEE 802.1Q, 9.6).

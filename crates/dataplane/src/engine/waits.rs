@@ -60,6 +60,10 @@ impl Engine {
             waiting.push((number, queue));
         }
         let bay = self.bays[usize::from(number)].as_ref();
-        (waiting, bay.and_then(|bay| bay.blocked_ns))
+        let blocked_ns = bay.and_then(|bay| bay.blocked_ns);
+        (
+            waiting,
+            blocked_ns.or_else(|| self.stopped_since_ns(number)),
+        )
     }
 }

@@ -7,13 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     layout::Layout,
+    pfc::{FlowControl, PfcState},
     rings::{Receiver, ReceiverState, Sender, SenderState},
+    shares::CONTROL,
 };
 use crate::{
     frame::Frame,
     ledger::PortRecord,
     memory::{Memory, Refused},
-    offload::Takes,
+    offload::{Takes, Work},
     port::{Delivery, Intake, Outgoing},
     ring::Broken,
     vhost::session::Mode,
@@ -43,6 +45,8 @@ pub struct CableState {
     receiver: ReceiverState,
     /// Kicks that were asked for and have not come.
     kicks_due: u64,
+    /// Its flow control.
+    pfc: Option<PfcState>,
 }
 
 /// One end of a cable whose other end is there.
@@ -53,6 +57,8 @@ pub struct Plug {
     sender: Sender,
     receiver: Receiver,
     kicks_due: u64,
+    /// The flow control of another process.
+    before: Option<PfcState>,
 }
 
 impl Plug {
@@ -79,6 +85,7 @@ impl Plug {
             sender: Sender::new(memory, layout, out, sends)?,
             receiver: Receiver::new(memory, layout, inward, receives)?,
             kicks_due: state.map_or(0, |state| state.kicks_due),
+            before: state.and_then(|state| state.pfc.clone()),
             agreed,
             stream,
         })
@@ -92,6 +99,7 @@ impl Plug {
             sender: self.sender.state(),
             receiver: self.receiver.state(),
             kicks_due: self.kicks_due,
+            pfc: None,
         }
     }
 
@@ -131,6 +139,27 @@ impl Plug {
             return Ok(Delivery::Refused);
         }
         self.sender.put(&self.agreed.memory, frame)
+    }
+
+    /// Sends a frame of MAC control. False: there is no room.
+    ///
+    /// # Errors
+    /// The peer breaks the rules.
+    pub fn control(&mut self, frame: &[u8]) -> Result<bool, Broken> {
+        let memory = Memory::default();
+        let mut frame = Outgoing::whole(frame, Work::default(), &memory);
+        frame.lane = CONTROL;
+        let sent = self.sender.put(&self.agreed.memory, &frame)?;
+        Ok(sent == Delivery::Done)
+    }
+
+    /// Priorities whose share of the buffers is used up, bit p.
+    ///
+    /// # Errors
+    /// The peer breaks the rules.
+    #[inline]
+    pub fn full_lanes(&mut self) -> Result<u8, Broken> {
+        self.sender.full_lanes(&self.agreed.memory)
     }
 
     /// Whether a frame that did not fit may fit now.
@@ -216,6 +245,7 @@ pub struct Cable {
     /// What the last peer took; before the first one nothing.
     takes: Takes,
     record: Option<PortRecord>,
+    flow: Option<Box<FlowControl>>,
 }
 
 impl Cable {
@@ -237,15 +267,74 @@ impl Cable {
         self.plug.as_mut()
     }
 
+    /// With flow control by priority.
+    #[must_use]
+    pub fn with_flow(mut self, flow: Option<FlowControl>) -> Self {
+        self.flow = flow.map(Box::new);
+        self
+    }
+
+    /// Its flow control by priority, if the file says so.
+    #[inline]
+    pub fn flow(&self) -> Option<&FlowControl> {
+        self.flow.as_deref()
+    }
+
+    /// The other end, if it is there, and the flow control, if the file says so.
+    #[inline]
+    pub fn flow_mut(&mut self) -> Option<(Option<&mut Plug>, &mut FlowControl)> {
+        Some((self.plug.as_mut(), self.flow.as_deref_mut()?))
+    }
+
+    /// Where it is, for another process; without its other end nowhere.
+    pub fn state(&self, now_ns: u64) -> Option<CableState> {
+        let mut state = self.plug.as_ref()?.state();
+        state.pfc = self.flow.as_ref().map(|flow| flow.state(now_ns));
+        Some(state)
+    }
+
+    /// A frame of the peer has a priority, until it is released.
+    #[inline]
+    pub fn charge(&mut self, token: Option<u16>, lane: u8, bytes: u32) {
+        if let (Some(flow), Some(token)) = (&mut self.flow, token) {
+            flow.charge(token, lane, bytes);
+        }
+    }
+
+    /// All exits have a frame of the peer.
+    #[inline]
+    pub fn release(&mut self, token: u16) {
+        if let Some(flow) = &mut self.flow {
+            flow.release(token);
+        }
+        if let Some(plug) = &mut self.plug {
+            plug.release(token);
+        }
+    }
+
     /// The other end is there.
-    pub fn join(&mut self, plug: Plug) {
+    ///
+    /// # Errors
+    /// Its buffers cannot hold the headroom of flow control.
+    pub fn join(&mut self, mut plug: Plug, now_ns: u64) -> Result<(), String> {
+        if let Some(flow) = &mut self.flow {
+            let layout = plug.agreed.layout;
+            let plan = flow.settings().plan(layout);
+            let plan = plan.map_err(|shortage| shortage.reason())?;
+            plug.sender.share(flow.settings().lossless, plan.share);
+            flow.join(plan, layout, plug.before.take().as_ref(), now_ns);
+        }
         self.takes = plug.agreed.takes;
         self.plug = Some(plug);
         self.note(true);
+        Ok(())
     }
 
     /// The other end is gone. Its frames have been copied out. How many frames it has not read.
-    pub fn part(&mut self) -> u64 {
+    pub fn part(&mut self, now_ns: u64) -> u64 {
+        if let Some(flow) = &mut self.flow {
+            flow.part(now_ns);
+        }
         let plug = self.plug.take();
         plug.map_or(0, |mut plug| plug.unread())
     }

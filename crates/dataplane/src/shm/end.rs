@@ -141,7 +141,7 @@ impl End {
                 self.plug.publish(false);
                 Ok(true)
             }
-            Delivery::NoRoom => Ok(false),
+            Delivery::NoRoom | Delivery::Held => Ok(false),
             Delivery::TooLong | Delivery::Down | Delivery::Refused => Err(Ended::Refused),
         }
     }

@@ -21,5 +21,7 @@ pub mod end;
 pub mod handshake;
 pub mod lane;
 pub mod layout;
+pub mod pfc;
 pub mod rings;
 pub mod session;
+mod shares;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     lane::{Reader, Shared, Writer},
     layout::{Layout, Places},
+    shares::{CONTROL, Shares},
 };
 use crate::{
     fill::Filler,
@@ -41,8 +42,8 @@ impl Shared for Word {
 pub struct SenderState {
     offered: u16,
     returned: u16,
-    /// Buffers that the receiver has, and whether a frame begins there.
-    away: Vec<(u16, bool)>,
+    /// Buffers that the receiver has, whether a frame begins there, and its priority.
+    away: Vec<(u16, bool, u8)>,
 }
 
 /// Where a buffer of the sender is.
@@ -62,7 +63,10 @@ pub struct Sender {
     offered: Writer<Word>,
     returned: Reader<Word>,
     buffers: Vec<Buffer>,
+    /// Of each buffer that the receiver has, the priority of its frame, or [`CONTROL`].
+    lanes: Vec<u8>,
     free: Vec<u16>,
+    shares: Shares,
     /// Frames that have not come back.
     unread: u64,
     /// A frame did not fit.
@@ -83,13 +87,17 @@ impl Sender {
     ) -> Result<Self, Refused> {
         let words = layout.words(memory, direction)?;
         let mut buffers = vec![Buffer::Free; usize::from(layout.slots)];
-        for &(number, is_first) in &state.away {
+        let mut lanes = vec![0; usize::from(layout.slots)];
+        let mut shares = Shares::default();
+        for &(number, is_first, lane) in &state.away {
             let buffer = buffers.get_mut(usize::from(number));
             let buffer = buffer.filter(|buffer| **buffer == Buffer::Free);
             *buffer.ok_or_else(|| Refused("a buffer that is none".to_owned()))? = match is_first {
                 true => Buffer::First,
                 false => Buffer::Further,
             };
+            lanes[usize::from(number)] = lane;
+            shares.take(lane, 1);
         }
         // The first ones are used first.
         let numbers = (0..layout.slots).rev();
@@ -104,8 +112,14 @@ impl Sender {
                 state.returned,
             ),
             free: numbers.filter(is_free).collect(),
-            unread: state.away.iter().filter(|(_, is_first)| *is_first).count() as u64,
+            unread: state
+                .away
+                .iter()
+                .filter(|it| it.1 && it.2 != CONTROL)
+                .count() as u64,
             buffers,
+            lanes,
+            shares,
             is_full: false,
             pieces: Vec::new(),
         })
@@ -119,7 +133,10 @@ impl Sender {
             offered: self.offered.next(),
             returned: self.returned.next(),
             away: away
-                .map(|(number, &buffer)| (number, buffer == Buffer::First))
+                .map(|(number, &buffer)| {
+                    let lane = self.lanes[usize::from(number)];
+                    (number, buffer == Buffer::First, lane)
+                })
                 .collect(),
         }
     }
@@ -143,10 +160,13 @@ impl Sender {
             let Some(buffer) = buffer.filter(|buffer| **buffer != Buffer::Free) else {
                 return Err(Broken("a buffer comes back that was not sent"));
             };
-            self.unread -= u64::from(*buffer == Buffer::First);
+            let lane = self.lanes[usize::from(number)];
+            self.unread -= u64::from(*buffer == Buffer::First && lane != CONTROL);
             *buffer = Buffer::Free;
             self.free.push(number);
+            self.shares.give_back(lane);
         }
+        self.is_full &= count == 0;
         Ok(count > 0)
     }
 
@@ -160,12 +180,17 @@ impl Sender {
         if frame.bytes() > FRAME_MAX || wanted > self.buffers.len() {
             return Ok(Delivery::TooLong);
         }
-        if self.free.len() < wanted {
+        let least = wanted + self.shares.kept(frame.lane);
+        if self.free.len() < least || !self.shares.fits(frame.lane, wanted) {
             self.collect(memory)?;
         }
-        self.is_full = self.free.len() < wanted;
+        self.is_full = self.free.len() < least;
         if self.is_full {
             return Ok(Delivery::NoRoom);
+        }
+        if !self.shares.fits(frame.lane, wanted) {
+            self.shares.note_full(frame.lane);
+            return Ok(Delivery::Held);
         }
         let numbers = self.free.split_off(self.free.len() - wanted);
         self.pieces.clear();
@@ -175,12 +200,13 @@ impl Sender {
         let mut out = Filler::new(memory, &self.pieces);
         out.bytes(&frame.work.header(frame.headers()));
         out.frame(frame);
-        self.offer(memory, &numbers, bytes);
+        self.shares.take(frame.lane, wanted);
+        self.offer(memory, &numbers, bytes, frame.lane);
         Ok(Delivery::Done)
     }
 
     /// Writes the entries of a frame in these buffers.
-    fn offer(&mut self, memory: &Memory, numbers: &[u16], mut bytes: u32) {
+    fn offer(&mut self, memory: &Memory, numbers: &[u16], mut bytes: u32, lane: u8) {
         for (at, &number) in numbers.iter().enumerate() {
             let used = bytes.min(self.places.layout.buffer);
             bytes -= used;
@@ -193,8 +219,9 @@ impl Sender {
                 0 => Buffer::First,
                 _ => Buffer::Further,
             };
+            self.lanes[usize::from(number)] = lane;
         }
-        self.unread += 1;
+        self.unread += u64::from(lane != CONTROL);
     }
 
     /// Shows the receiver what was sent. Whether it is to be kicked.
@@ -208,10 +235,27 @@ impl Sender {
     /// # Errors
     /// The receiver breaks the rules.
     pub fn has_new_room(&mut self, memory: &Memory) -> Result<bool, Broken> {
-        if self.is_full && self.collect(memory)? {
-            self.is_full = false;
+        if self.is_full {
+            self.collect(memory)?;
         }
         Ok(!self.is_full)
+    }
+
+    /// Shares the buffers among priorities.
+    pub fn share(&mut self, lossless: u8, limit: u16) {
+        self.shares.set(lossless, limit);
+    }
+
+    /// Priorities whose share has no more buffers than when a frame did not fit, bit p.
+    ///
+    /// # Errors
+    /// The receiver breaks the rules.
+    #[inline]
+    pub fn full_lanes(&mut self, memory: &Memory) -> Result<u8, Broken> {
+        if self.shares.full() != 0 {
+            self.collect(memory)?;
+        }
+        Ok(self.shares.full())
     }
 
     /// No frame waits any more.
@@ -224,7 +268,7 @@ impl Sender {
     /// # Errors
     /// The receiver breaks the rules.
     pub fn arm(&mut self) -> Result<(bool, bool), Broken> {
-        Ok(match self.is_full {
+        Ok(match self.is_full || self.shares.full() != 0 {
             true => (true, self.returned.arm()? > 0),
             false => (false, false),
         })

@@ -24,6 +24,7 @@ use super::{
     cable::{Agreed, CableState, Plug},
     handshake::{self, Failed},
     layout::Layout,
+    pfc::Settings,
 };
 use crate::{
     offload::Takes,
@@ -42,6 +43,8 @@ pub struct Wanted {
     pub mode: Mode,
     /// Sizes; those of a server hold.
     pub layout: Layout,
+    /// Flow control by priority.
+    pub pfc: Option<Settings>,
 }
 
 /// What another process had of a port.

@@ -1,7 +1,9 @@
 //! The receiving side of links: the buffer behind each input, its thresholds, and the priorities
 //! that the input has asked its sender to pause.
 
-use super::{Buffer, CeeConfig, PRIORITIES, Pause, PortSpec, config::Span, port::OutputPorts};
+use sluicegate_pfc::Span;
+
+use super::{Buffer, CeeConfig, PRIORITIES, Pause, PortSpec, port::OutputPorts};
 use crate::{
     graph::{Node, PortId, SwitchId},
     port::Drop,

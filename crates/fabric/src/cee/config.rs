@@ -8,14 +8,6 @@
 //! `extra_fast_recovery`;
 //! `[network.cee.ets]` with `classes`.
 
-use crate::port::PS_PER_S;
-
-/// Priorities of 802.1Q.
-pub const PRIORITIES: usize = 8;
-
-/// A PFC frame or a congestion notification, in bytes (the thesis, section 2.2.2.2).
-pub const CONTROL_BYTES: u32 = 64;
-
 /// A network of lossless Ethernet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CeeConfig {
@@ -239,45 +231,5 @@ impl Default for EtsConfig {
                 share: Some(100),
             }],
         }
-    }
-}
-
-/// A direction of a link, as far as headroom depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// Bits per second, both ways.
-    pub rate_bps: u64,
-    /// From the sender's output to the receiver's decision to pause, the last bit's or the
-    /// header's.
-    pub there_ps: u64,
-    /// From the receiver's output to the end of the pause frame at the sender.
-    pub back_ps: u64,
-    /// The longest frame.
-    pub frame_bytes: u32,
-}
-
-impl Span {
-    /// Bytes that may still come after an input has passed XOFF, and what made it pass: the frame
-    /// that did, those on the wire, and those sent while the pause frame waits for the one before
-    /// it, crosses the link and is obeyed.
-    pub fn headroom_bytes(&self, cut_through: bool, response_ps: u64) -> u64 {
-        let flight = self.flight_bytes(self.there_ps + self.back_ps + response_ps);
-        // The frame before the pause frame, and the one that its obedience comes too late for.
-        // Where a switch hears of a frame by its header, the frame that passes XOFF is sent in that
-        // time, too.
-        let frames = if cut_through { 2 } else { 3 };
-        flight + u64::from(CONTROL_BYTES) + frames * u64::from(self.frame_bytes)
-    }
-    /// The same where a pause takes effect before the sender's next frame ([`Pause::Ideal`]): what
-    /// is on the wire, and the end of the frame that is being sent. `back_ps` is of no account.
-    pub fn ideal_headroom_bytes(&self, cut_through: bool) -> u64 {
-        // The frame that passes XOFF is on the wire still where a switch hears of it by its header.
-        let frames = if cut_through { 1 } else { 2 };
-        self.flight_bytes(self.there_ps) + frames * u64::from(self.frame_bytes)
-    }
-
-    fn flight_bytes(&self, flight_ps: u64) -> u64 {
-        let bits = u128::from(flight_ps) * u128::from(self.rate_bps);
-        bits.div_ceil(8 * u128::from(PS_PER_S)) as u64
     }
 }

@@ -38,11 +38,12 @@ use self::{
     adapter::Adapters, buffer::InputBuffers, paths::SourceRouting, pause::Pauses,
     points::CongestionPoints, port::OutputPorts, requests::Requests,
 };
+pub use sluicegate_pfc::{CONTROL_BYTES, PRIORITIES, Span};
+
 pub use self::{
     adapter::{Departure, QueueKey},
     config::{
-        Buffer, CONTROL_BYTES, CeeConfig, EtsClass, EtsConfig, PRIORITIES, Pause, PfcConfig,
-        QcnConfig, QcnParams, Sampling, Span,
+        Buffer, CeeConfig, EtsClass, EtsConfig, Pause, PfcConfig, QcnConfig, QcnParams, Sampling,
     },
     deadlock::{Deadlock, Stuck, Wait},
     ets::Ets,

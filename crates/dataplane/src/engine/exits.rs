@@ -1,0 +1,97 @@
+//! Exits: ports that have no room, and frames that wait for them.
+
+use sluicegate_vswitch::Side;
+
+use super::Engine;
+use crate::{count::Drop, frame::FrameId, port::Delivery, ring::Broken};
+
+impl Engine {
+    /// A port has room again.
+    pub(super) fn unblock(&mut self, number: u16) {
+        self.set_ready(number, true);
+        if let Some(bay) = self.bay_mut(number) {
+            bay.blocked_ns = None;
+            bay.port.unblock();
+        }
+    }
+
+    /// Whether a port takes frames, of priorities that are not stopped.
+    pub(super) fn set_ready(&mut self, number: u16, ready: bool) {
+        let (lanes, stopped) = (self.choice.lanes, self.stopped(number));
+        for priority in lanes.highest_first() {
+            let ready = ready && stopped >> priority & 1 == 0;
+            self.switch.set_ready(lanes.side(number, priority), ready);
+        }
+    }
+
+    /// A port has no room.
+    pub(super) fn block(&mut self, exit: u16) {
+        self.set_ready(exit, false);
+        let now_ns = self.now_ns;
+        if let Some(bay) = self.bay_mut(exit) {
+            bay.blocked_ns.get_or_insert(now_ns);
+        }
+    }
+
+    /// Delivers frames to a receiver that has buffers again, or drops them if it took none for
+    /// longer than the operator allows.
+    pub(super) fn serve_blocked(&mut self, exit: u16) -> usize {
+        let Some(Some(bay)) = self.bays.get_mut(usize::from(exit)) else {
+            return 0;
+        };
+        let Some(since_ns) = bay.blocked_ns.filter(|_| bay.awaited_ns.is_none()) else {
+            return 0;
+        };
+        let moved = match bay.port.has_new_room() {
+            Ok(true) => self.deliver_waiting(exit),
+            Ok(false) => 0,
+            Err(Broken(reason)) => {
+                self.close(exit, reason);
+                return 0;
+            }
+        };
+        let is_blocked = self
+            .bay_mut(exit)
+            .is_some_and(|bay| bay.blocked_ns.is_some());
+        let waited_ns = self.now_ns.saturating_sub(since_ns);
+        let limit_ns = self.choice.stall_limit_ns;
+        if moved == 0 && is_blocked && limit_ns.is_some_and(|limit_ns| waited_ns > limit_ns) {
+            self.discard(exit, Drop::Stalled);
+        }
+        moved
+    }
+
+    /// The frame that a port gets next, of those that wait for it, and its side.
+    fn first(&self, exit: u16) -> Option<(Side, FrameId)> {
+        let (lanes, stopped) = (self.choice.lanes, self.stopped(exit));
+        let goes = move |lane: &u8| stopped >> lane & 1 == 0;
+        let sides = lanes.highest_first().filter(goes);
+        let mut sides = sides.map(|lane| lanes.side(exit, lane));
+        sides.find_map(|to| Some((to, *self.switch.first(to)?)))
+    }
+
+    pub(super) fn deliver_waiting(&mut self, exit: u16) -> usize {
+        let mut moved = 0;
+        while let Some((to, id)) = self.first(exit) {
+            let delivered = self.deliver(id, exit);
+            if delivered == Delivery::Held {
+                self.stop_lanes(exit);
+                continue;
+            }
+            if delivered == Delivery::NoRoom {
+                let now_ns = self.now_ns;
+                if let Some(bay) = self.bay_mut(exit).filter(|_| moved > 0) {
+                    bay.blocked_ns = Some(now_ns);
+                }
+                return moved;
+            }
+            // A port that was closed meanwhile has no frames any more.
+            if self.switch.take(to).is_some() {
+                self.release(id);
+            }
+            moved += 1;
+        }
+        self.unblock(exit);
+        moved
+    }
+}
