@@ -306,13 +306,8 @@ fn show(value: &Value) -> String {
     });
     let interfaces: String = interfaces.collect();
     format!(
-<<<<<<< HEAD
         "{kind}, runs for {}\n{}{} of {} ports are up, {} addresses ({} refused)\n\
-         frames: {} held, {} dropped\npolls: {} with frames, {} without; slept {} times\n",
-=======
-        "{kind}, runs for {}\n{} of {} ports are up, {} addresses ({} refused)\n\
          frames: {} held, {} dropped\npolls: {} with frames, {} without; slept {} times\n{interfaces}",
->>>>>>> pfc
         time(value, "uptime_ns"),
         ingress(value),
         count(value, "ports_up"),

@@ -332,21 +332,12 @@ fn read_port(table: Table<'_>, (lanes, has_policy): (Lanes, bool)) -> Option<Por
         table.text("tap"),
         table.text("shm"),
     );
-<<<<<<< HEAD
     let xdp = table.text("xdp");
     let (in_order, backpressure) = (table.boolean("in_order"), table.boolean("backpressure"));
     if in_order.is_some() && socket.is_none() {
         table.refuse("in_order", "only a port with vhost_user = \"SOCKET\" has a ring of a driver");
-=======
+    }
     if shm.is_none() {
-        for key in ["ring", "buffer"] {
-            if table.get(key).is_some() {
-                table.refuse(
-                    key,
-                    "only a port with shm = \"SOCKET\" has buffers of its own",
-                );
-            }
-        }
         for key in ["pfc", "rate", "delay"] {
             if table.get(key).is_some() {
                 table.refuse(
@@ -356,7 +347,6 @@ fn read_port(table: Table<'_>, (lanes, has_policy): (Lanes, bool)) -> Option<Por
                 );
             }
         }
->>>>>>> pfc
     }
     if backpressure.is_some() && tap.is_none() {
         table.refuse("backpressure", "only a port with tap = \"INTERFACE\" has it");

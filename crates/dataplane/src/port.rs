@@ -178,15 +178,8 @@ impl Port {
         match self {
             Self::Vhost(device) => device.release(pair, token),
             Self::Tap(tap) => tap.release(),
-<<<<<<< HEAD
-            Self::Shm(cable) => {
-                if let Some(plug) = cable.plug_mut() {
-                    plug.release(token);
-                }
-            }
-            Self::Xdp(xdp) => xdp.release(pair, token),
-=======
             Self::Shm(cable) => cable.release(token),
+            Self::Xdp(xdp) => xdp.release(pair, token),
         }
     }
 
@@ -203,8 +196,7 @@ impl Port {
     pub fn flow(&self) -> Option<&FlowControl> {
         match self {
             Self::Shm(cable) => cable.flow(),
-            Self::Vhost(_) | Self::Tap(_) => None,
->>>>>>> pfc
+            Self::Vhost(_) | Self::Tap(_) | Self::Xdp(_) => None,
         }
     }
 

@@ -218,13 +218,14 @@ impl Service {
     pub fn interfaces(&self) -> Vec<String> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let ports = state.config.ports.iter();
-        let taps = ports.filter_map(|port| match &port.kind {
+        let named = ports.filter_map(|port| match &port.kind {
             Kind::Tap(name) => Some(name.clone()),
+            Kind::Xdp(wanted) => Some(wanted.interface.clone()),
             Kind::VhostUser(..) | Kind::Shm(..) => None,
         });
         let adapters = state.config.adapters.iter();
         let adapters = adapters.map(|adapter| adapter.interface.clone());
-        taps.chain(adapters).collect()
+        named.chain(adapters).collect()
     }
 
     /// Gives orders to its thread.
@@ -400,7 +401,6 @@ impl State {
                 Some(file) => Tap::over(file, name),
                 None => Tap::open(name, config.backpressure)?,
             })),
-<<<<<<< HEAD
             Kind::Xdp(wanted) => Port::Xdp(Box::new(
                 match old.xdp.take() {
                     Some(estate) => Xdp::over(estate, wanted.clone()),
@@ -408,10 +408,7 @@ impl State {
                 }
                 .with_context(|| format!("port {}", config.name))?,
             )),
-            Kind::Shm(..) => {
-=======
             Kind::Shm(_, wanted) => {
->>>>>>> pfc
                 let record = self.ledger.record(number);
                 let flow = wanted.pfc.map(|pfc| FlowControl::new(pfc, number));
                 Port::Shm(Box::new(Cable::new(Some(record)).with_flow(flow)))

@@ -358,17 +358,12 @@ impl Worker {
                 Port::Vhost(_) | Port::Shm(_) | Port::Xdp(_) => None,
             };
             let cable = match &bay.port {
-<<<<<<< HEAD
-                Port::Shm(cable) => cable.plug().map(Plug::state),
+                Port::Shm(cable) => cable.state(self.now_ns()),
                 Port::Vhost(_) | Port::Tap(_) | Port::Xdp(_) => None,
             };
             let xdp = match &bay.port {
                 Port::Xdp(xdp) => xdp.estate()?,
                 Port::Vhost(_) | Port::Tap(_) | Port::Shm(_) => None,
-=======
-                Port::Shm(cable) => cable.state(self.now_ns()),
-                Port::Vhost(_) | Port::Tap(_) => None,
->>>>>>> pfc
             };
             Ok(handover::Bay {
                 name: bay.name.clone(),

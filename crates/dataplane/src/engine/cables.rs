@@ -73,13 +73,10 @@ impl Engine {
 
     /// The cable of a port has gone, its frames copied out.
     pub(super) fn unplug(&mut self, number: u16) {
-<<<<<<< HEAD
         if let Some(Port::Xdp(xdp)) = self.bay_mut(number).map(|bay| &mut bay.port) {
             xdp.let_go();
         }
-=======
         let now_ns = self.now_ns;
->>>>>>> pfc
         let Some(cable) = self.cable_mut(number) else {
             return;
         };
