@@ -25,13 +25,9 @@ use serde_json::{Value, json};
 
 use crate::{
     capture::{Asked, session},
-    config::show_mac,
-    count::Drop,
-    engine::{Bay, Engine},
-    lanes::Lanes,
-    port::Port,
     report::Report,
     service::{Service, reload_file},
+    views,
     worker::Worker,
 };
 
@@ -179,20 +175,17 @@ fn begin_capture(stream: UnixStream, asked: Asked, service: &Arc<Service>) -> an
 }
 
 fn respond(ask: Ask, file: &Path, service: &Service) -> anyhow::Result<Value> {
-    let order = match ask {
+    let value = match ask {
         Ask::Reload => return Ok(serde_json::to_value(reload_file(service, file)?)?),
         Ask::Takeover | Ask::Capture => bail!("it is answered elsewhere"),
         Ask::Flows => return Ok(serde_json::to_value(report(service)?)?),
-        Ask::Show => show,
-        Ask::Ports => |worker: &mut Worker| each(&worker.engine, port),
-        Ask::Drops => |worker: &mut Worker| each(&worker.engine, drops),
-        Ask::Queues => queues,
-        Ask::Addresses => addresses,
+        Ask::Show => views::show(service),
+        Ask::Ports => views::ports(service),
+        Ask::Drops => views::drops(service),
+        Ask::Queues => views::queues(service),
+        Ask::Addresses => views::addresses(service),
     };
-    service
-        .handle()
-        .call(order)
-        .map_err(|reason| anyhow!(reason))
+    value.map_err(|reason| anyhow!(reason))
 }
 
 /// What a running switch tells of its enforcement; `None`: it has no policy.
@@ -204,124 +197,8 @@ pub fn report(service: &Service) -> anyhow::Result<Option<Report>> {
         let govern = worker.engine.govern.as_ref();
         govern.map(|govern| Report::new(govern, worker.now_ns()))
     };
-    let report = service.handle().call(order);
-    report.map_err(|reason| anyhow!(reason))
-}
-
-fn each(engine: &Engine, of: impl Fn(&Bay) -> Value) -> Value {
-    engine.bays().map(|(_, bay)| of(bay)).collect()
-}
-
-fn show(worker: &mut Worker) -> Value {
-    let (mut up, mut dropped) = (0, 0);
-    for (_, bay) in worker.engine.bays() {
-        up += usize::from(bay.port.is_up());
-        dropped += bay.counters.dropped();
-    }
-    let choice = worker.engine.choice();
-    json!({
-        "lossless": lossless(choice.lanes),
-        "ports": worker.engine.bays().count(),
-        "ports_up": up,
-        "addresses": worker.engine.learning().addresses().count(),
-        "addresses_refused": worker.engine.learning().refused(),
-        "frames_held": worker.engine.held(),
-        "frames_dropped": dropped,
-        "uptime_ns": worker.now_ns(),
-        "sleeps": worker.effort.sleeps,
-        "polls_busy": worker.effort.busy_polls,
-        "polls_idle": worker.effort.idle_polls,
-    })
-}
-
-/// Whether frames wait for a full port, or the priorities of which they do.
-fn lossless(lanes: Lanes) -> Value {
-    match lanes.lossless() {
-        u8::MAX => true.into(),
-        0 => false.into(),
-        _ => lanes.listed().collect(),
-    }
-}
-
-fn kind(port: &Port) -> (&'static str, bool) {
-    match port {
-        Port::Vhost(_) => ("vhost-user", true),
-        Port::Tap(_) => ("tap", false),
-        Port::Shm(_) => ("shm", true),
-    }
-}
-
-fn port(bay: &Bay) -> Value {
-    let (kind, is_lossless) = kind(&bay.port);
-    json!({
-        "name": bay.name,
-        "kind": kind,
-        "up": bay.port.is_up(),
-        "lossless_ingress": is_lossless,
-        "takes": bay.port.takes(),
-        "received_frames": bay.counters.received_frames,
-        "received_bytes": bay.counters.received_bytes,
-        "delivered_frames": bay.counters.delivered_frames,
-        "delivered_bytes": bay.counters.delivered_bytes,
-        "dropped": bay.counters.dropped(),
-        "closed": bay.closed,
-    })
-}
-
-fn drops(bay: &Bay) -> Value {
-    let reasons = Drop::NAMES.iter().zip(bay.counters.drops);
-    let mut value: serde_json::Map<String, Value> = reasons
-        .map(|(&name, count)| (name.to_owned(), count.into()))
-        .collect();
-    if let Port::Tap(tap) = &bay.port {
-        value.insert("kernel".to_owned(), tap.kernel_drops().into());
-    }
-    json!({ "name": bay.name, "drops": value })
-}
-
-fn queues(worker: &mut Worker) -> Value {
-    let (now_ns, engine) = (worker.now_ns(), &worker.engine);
-    let name = |number: u16| {
-        let found = engine.bays().find(|&(port, _)| port == number);
-        found.map_or_else(String::new, |(_, bay)| bay.name.clone())
-    };
-    let circles = engine.circles();
-    let each = engine.bays().filter_map(|(number, bay)| {
-        let (waiting, since_ns) = engine.waiting(number);
-        since_ns.map(|since_ns| {
-            let from: Vec<_> = waiting
-                .iter()
-                .map(|&(from, frames)| json!({ "port": name(from), "frames": frames }))
-                .collect();
-            json!({
-                "receiver": bay.name,
-                "waits_ns": now_ns.saturating_sub(since_ns),
-                "senders": from,
-                "in_circle": circles.contains(&number),
-            })
-        })
-    });
-    each.collect()
-}
-
-fn addresses(worker: &mut Worker) -> Value {
-    let (now_ns, engine) = (worker.now_ns(), &worker.engine);
-    let names: Vec<_> = engine
-        .bays()
-        .map(|(n, bay)| (n, bay.name.clone()))
-        .collect();
-    let mut all: Vec<_> = engine.learning().addresses().collect();
-    all.sort_unstable();
-    let each = all.into_iter().map(|(vlan, mac, port, seen_ns)| {
-        let name = names.iter().find(|&&(number, _)| number == port);
-        json!({
-            "vlan": vlan,
-            "address": show_mac(mac),
-            "port": name.map(|(_, name)| name),
-            "age_ns": now_ns.saturating_sub(seen_ns),
-        })
-    });
-    each.collect()
+    let reports = service.each(order).map_err(|reason| anyhow!(reason))?;
+    Ok(Report::merge(reports.into_iter().flatten()))
 }
 
 fn send(socket: &Path, ask: Ask, capture: Option<Asked>) -> anyhow::Result<UnixStream> {

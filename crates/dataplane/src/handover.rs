@@ -38,7 +38,7 @@ use crate::{
 };
 
 /// The form of what goes over; another one is refused, and the old process goes on.
-const FORM: u32 = 3;
+const FORM: u32 = 4;
 
 /// The longest wait for the other side.
 const PATIENCE: Duration = Duration::from_secs(5);

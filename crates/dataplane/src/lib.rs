@@ -1,14 +1,15 @@
 //! The userspace switch: threads, rings and memory around the sans-I/O switch.
 //!
 //! ```text
-//!  configuration ──▶ service ──▶ worker (a thread) ──▶ engine ──▶ ports ──▶ rings, memory, TAP
+//!  configuration ──▶ service ──▶ workers (threads) ──▶ engine ──▶ ports ──▶ rings, memory, TAP
 //!  control socket ──orders──────▶   polls, sleeps      vswitch decides: filter, address, queue
 //!  sessions of vhost-user ──▶
 //! ```
 //!
 //! Decisions are made by `vswitch`, which the simulator runs as well. What is here moves bytes: a
 //! frame stays in the memory of the guest that sent it until its receivers have a copy. Memory that
-//! guests share is touched only in [`memory`], and the kernel's TAP interfaces only in [`tap`].
+//! guests share is touched only in [`memory`], the kernel's TAP interfaces only in [`tap`], and what
+//! threads share only in [`mesh::ring`].
 
 pub mod capture;
 pub mod config;
@@ -22,6 +23,7 @@ pub mod handover;
 pub mod lanes;
 pub mod ledger;
 pub mod memory;
+pub mod mesh;
 pub mod offload;
 pub mod port;
 pub mod report;
@@ -30,4 +32,5 @@ pub mod service;
 pub mod shm;
 pub mod tap;
 pub mod vhost;
+pub mod views;
 pub mod worker;

@@ -123,6 +123,8 @@ pub enum Port {
     Tap(Box<Tap>),
     /// A cable of shared memory to another process.
     Shm(Box<Cable>),
+    /// A port of another thread, by its number; the engine hands frames over ([`crate::mesh`]).
+    Remote(usize),
 }
 
 impl Port {
@@ -131,6 +133,8 @@ impl Port {
         match self {
             Self::Vhost(device) => device.takes(),
             Self::Tap(_) => Tap::TAKES,
+            // Its own thread does what is left to do.
+            Self::Remote(_) => Takes::ALL,
             Self::Shm(cable) => cable.takes(),
         }
     }
@@ -139,7 +143,7 @@ impl Port {
     pub fn is_up(&self) -> bool {
         match self {
             Self::Vhost(device) => device.is_up(),
-            Self::Tap(_) => true,
+            Self::Tap(_) | Self::Remote(_) => true,
             Self::Shm(cable) => cable.plug().is_some(),
         }
     }
@@ -157,6 +161,7 @@ impl Port {
                 Some(plug) => plug.take(frame),
                 None => Ok(Intake::Empty),
             },
+            Self::Remote(_) => Ok(Intake::Empty),
         }
     }
 
@@ -171,6 +176,7 @@ impl Port {
                     plug.release(token);
                 }
             }
+            Self::Remote(_) => {}
         }
     }
 
@@ -194,6 +200,7 @@ impl Port {
                 Some(plug) => plug.deliver(frame),
                 None => Ok(Delivery::Down),
             },
+            Self::Remote(_) => Ok(Delivery::Refused),
         }
     }
 
@@ -205,6 +212,7 @@ impl Port {
         match self {
             Self::Vhost(device) => device.has_new_room(),
             Self::Tap(tap) => Ok(tap.has_room()),
+            Self::Remote(_) => Ok(true),
             Self::Shm(cable) => cable
                 .plug_mut()
                 .map_or(Ok(true), |plug| plug.has_new_room()),
@@ -218,7 +226,7 @@ impl Port {
     pub fn arm(&mut self) -> Result<bool, Broken> {
         match self {
             Self::Vhost(device) => device.arm(),
-            Self::Tap(_) => Ok(false),
+            Self::Tap(_) | Self::Remote(_) => Ok(false),
             Self::Shm(cable) => cable.plug_mut().map_or(Ok(false), |plug| plug.arm()),
         }
     }
@@ -227,7 +235,7 @@ impl Port {
     pub fn disarm(&mut self) {
         match self {
             Self::Vhost(device) => device.disarm(),
-            Self::Tap(_) => {}
+            Self::Tap(_) | Self::Remote(_) => {}
             Self::Shm(cable) => {
                 if let Some(plug) = cable.plug_mut() {
                     plug.disarm();
@@ -240,7 +248,7 @@ impl Port {
     pub fn unblock(&mut self) {
         match self {
             Self::Vhost(device) => device.unblock(),
-            Self::Tap(_) => {}
+            Self::Tap(_) | Self::Remote(_) => {}
             Self::Shm(cable) => {
                 if let Some(plug) = cable.plug_mut() {
                     plug.unblock();
@@ -254,7 +262,7 @@ impl Port {
     pub fn publish(&mut self, sent: bool) {
         match self {
             Self::Vhost(device) => device.publish(sent),
-            Self::Tap(_) => {}
+            Self::Tap(_) | Self::Remote(_) => {}
             Self::Shm(cable) => {
                 if let Some(plug) = cable.plug_mut() {
                     plug.publish(sent);
@@ -270,7 +278,7 @@ impl Port {
     pub fn take_again(&mut self, frame: &mut Frame) -> Result<Intake, Broken> {
         match self {
             Self::Vhost(device) => device.take_again(frame),
-            Self::Tap(_) | Self::Shm(_) => Ok(Intake::Empty),
+            Self::Tap(_) | Self::Shm(_) | Self::Remote(_) => Ok(Intake::Empty),
         }
     }
 }

@@ -89,6 +89,8 @@ pub enum Route {
 struct Learned {
     port: u16,
     seen_ns: u64,
+    /// When it was among the changes last.
+    told_ns: u64,
 }
 
 /// The bounds of the table.
@@ -164,6 +166,8 @@ pub struct Learning {
     /// Addresses that were learned or have moved, by key and port, if somebody keeps them.
     changes: Vec<(u64, u16)>,
     watched: bool,
+    /// After so long an address that is seen is among the changes again, ns.
+    retell_ns: u64,
 }
 
 /// An address is looked up in the table at most once in so long while its port sends for it alone.
@@ -191,12 +195,30 @@ impl Learning {
             refused: 0,
             changes: Vec::new(),
             watched: false,
+            retell_ns: u64::MAX,
         }
     }
 
     /// From now on [`Learning::changes`] grows with each address that is learned or moves.
     pub fn watch(&mut self) {
         self.watched = true;
+    }
+
+    /// As [`Learning::watch`]; and an address that goes on sending is among the changes again after
+    /// an eighth of the time after which it ages, for tables that hear of it ([`Learning::hear`]).
+    pub fn watch_for_others(&mut self) {
+        self.watched = true;
+        self.retell_ns = self.limits.ageing_ns / 8;
+    }
+
+    /// Another part of the switch has seen an address at one of its ports. What is known better
+    /// stays; at the same time the higher port has it, so that all tables come to the same.
+    pub fn hear(&mut self, key: u64, port: u16, seen_ns: u64) {
+        let known = self.table.get(&key);
+        let is_older = known.is_some_and(|known| (known.seen_ns, known.port) > (seen_ns, port));
+        if !is_older && self.membership(port).is_some() {
+            self.learn_anew(key, port, seen_ns);
+        }
     }
 
     /// Addresses that were learned or have moved, by key and port, for the caller to take away.
@@ -287,6 +309,10 @@ impl Learning {
         let moved = match known {
             Some(learned) if learned.port == port => {
                 learned.seen_ns = now_ns;
+                if now_ns.saturating_sub(learned.told_ns) > self.retell_ns {
+                    learned.told_ns = now_ns;
+                    self.changes.push((key, port));
+                }
                 None
             }
             _ if *count >= self.limits.per_port => {
@@ -295,11 +321,15 @@ impl Learning {
             }
             _ => {
                 *count += 1;
-                let seen_ns = now_ns;
                 if self.watched {
                     self.changes.push((key, port));
                 }
-                self.table.insert(key, Learned { port, seen_ns })
+                let learned = Learned {
+                    port,
+                    seen_ns: now_ns,
+                    told_ns: now_ns,
+                };
+                self.table.insert(key, learned)
             }
         };
         if let Some(before) = moved {

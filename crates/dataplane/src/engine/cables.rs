@@ -114,7 +114,7 @@ impl Engine {
                     self.close(number, reason);
                 }
             }
-            Port::Tap(_) => {}
+            Port::Tap(_) | Port::Remote(_) => {}
         }
     }
 }

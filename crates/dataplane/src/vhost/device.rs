@@ -572,6 +572,14 @@ impl Device {
         }
     }
 
+    /// Where the ledger has a chain that was taken; 0 without one.
+    #[inline]
+    pub fn chain(&self, pair: u16, head: u16) -> usize {
+        let queue = self.queues[transmit(usize::from(pair))].as_ref();
+        let record = queue.and_then(|queue| queue.record.as_ref());
+        record.map_or(0, |record| record.chain(head))
+    }
+
     /// So many parts of a frame are delivered, which a successor does not send again.
     pub fn deliver_parts(&mut self, pair: u16, head: u16, parts: u16) {
         if let Some(queue) = &mut self.queues[transmit(usize::from(pair))] {
