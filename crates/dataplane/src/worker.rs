@@ -343,7 +343,7 @@ impl Worker {
             woken = true;
             if data == BELL {
                 if let Some(mesh) = self.engine.mesh() {
-                    mesh.bell.hush();
+                    mesh.bell().hush();
                 }
             } else if data != ORDER {
                 self.engine
@@ -405,7 +405,7 @@ impl Worker {
         };
         add(&self.orders.wake, ORDER);
         if let Some(mesh) = self.engine.mesh() {
-            add(mesh.bell.descriptor(), BELL);
+            add(mesh.bell().descriptor(), BELL);
         }
         for (port, bay) in self.engine.bays() {
             let data = u64::from(port) << 16;

@@ -60,7 +60,7 @@ impl Engine {
         }
         // What is in parcels is in the ledger before the other thread has it.
         if let Some(mesh) = &mut self.mesh {
-            mesh.others().for_each(|link| link.publish());
+            mesh.publish();
         }
         self.record_addresses();
     }

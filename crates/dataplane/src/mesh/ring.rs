@@ -103,17 +103,19 @@ pub struct Consumer<S, W> {
     freed: Writer<W>,
 }
 
-/// The two sides of a ring of so many slots, a power of two up to 32768.
+/// The two sides of a ring of so many slots, a power of two up to 32768, whose words `word` makes.
 ///
 /// # Panics
 /// It is none.
-pub fn ring<T: Default>(slots: u16) -> (Producer<Place<T>, Word>, Consumer<Place<T>, Word>) {
+pub fn over<T: Default, W: Shared + Clone>(
+    slots: u16,
+    word: impl Fn() -> W,
+) -> (Producer<Place<T>, W>, Consumer<Place<T>, W>) {
     assert!(slots.is_power_of_two() && slots <= SLOTS_MAX);
-    let places = (0..slots).map(|_| Place::default()).collect();
-    over(places, || Word::default())
+    of((0..slots).map(|_| Place::default()).collect(), word)
 }
 
-fn over<S, W: Shared + Clone>(
+fn of<S, W: Shared + Clone>(
     slots: Arc<[S]>,
     word: impl Fn() -> W,
 ) -> (Producer<S, W>, Consumer<S, W>) {

@@ -56,7 +56,7 @@ fn check(slots: usize, frames: u64, preemptions: usize, has_barrier: bool) {
     model.preemption_bound = Some(preemptions);
     model.check(move || {
         let places = (0..slots).map(|_| Looked(Watched::new(0)));
-        let (mut producer, mut consumer) = over(places.collect(), || Modelled {
+        let (mut producer, mut consumer) = of(places.collect(), || Modelled {
             word: Arc::new(Atomic::new(0)),
             has_barrier,
         });
@@ -112,7 +112,7 @@ fn without_barriers_a_wake_up_is_missed() {
 
 #[test]
 fn a_full_ring_takes_nothing_and_loses_nothing() {
-    let (mut producer, mut consumer) = ring::<u64>(4);
+    let (mut producer, mut consumer) = over::<u64, _>(4, Word::default);
     let (mut put, mut taken) = (0, 0);
     for round in 0..200_000u64 {
         for _ in 0..=round % 5 {
