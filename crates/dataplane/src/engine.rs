@@ -513,7 +513,7 @@ impl Engine {
     }
 
     /// Finds the exits of a frame and offers it to each.
-    #[inline]
+    #[inline(always)]
     fn forward(&mut self, number: u16, id: FrameId) {
         if self.taps.is_some() {
             self.show(id, number, capture::Point::In, None);
@@ -674,6 +674,7 @@ impl Engine {
     }
 
     /// Copies a frame out and gives its sender its buffers back.
+    #[inline(never)]
     fn keep_copy(&mut self, id: FrameId) {
         let frame = self.frames.get_mut(id);
         let from = usize::from(frame.from);
@@ -687,15 +688,11 @@ impl Engine {
     /// Gives a sender its buffers back.
     #[inline]
     fn give_back(&mut self, from: usize, pair: u16, token: u16) {
-        match self.bays.get_mut(from) {
-            Some(Some(bay)) => match &bay.port {
-                Port::Remote(thread) => {
-                    let thread = *thread;
-                    self.send_home(thread, token);
-                }
-                _ => bay.port.release(pair, token),
-            },
-            _ => {}
+        let Some(Some(bay)) = self.bays.get_mut(from) else {
+            return;
+        };
+        if let Some(thread) = bay.port.release(pair, token) {
+            self.send_home(thread, token);
         }
     }
 
@@ -709,6 +706,7 @@ impl Engine {
 
     /// Completes the checksum or cuts the segment, and offers the result. The sender's buffers stay
     /// in use until the last part is delivered.
+    #[inline(never)]
     fn offer_worked(&mut self, id: FrameId, exit: u16) {
         let frame = self.frames.get(id);
         let (from, work, vlan, lane) = (frame.from, frame.work, frame.vlan, frame.lane);
@@ -843,12 +841,10 @@ impl Engine {
     /// Delivers a frame, and counts it or why not.
     #[inline]
     fn deliver(&mut self, id: FrameId, exit: u16) -> Delivery {
-        if let Some(Some(Bay {
-            port: Port::Remote(thread),
-            ..
-        })) = self.bays.get(usize::from(exit))
-        {
-            return self.hand_over(id, exit, *thread);
+        if self.mesh.is_some() {
+            if let Some(thread) = self.elsewhere(exit) {
+                return self.hand_over(id, exit, thread);
+            }
         }
         let frame = self.frames.get(id);
         let Some(tagging) = self

@@ -165,9 +165,10 @@ impl Port {
         }
     }
 
-    /// All exits have a frame of this port.
+    /// All exits have a frame of this port. The thread to which it goes home, if that is another
+    /// one.
     #[inline]
-    pub fn release(&mut self, pair: u16, token: u16) {
+    pub fn release(&mut self, pair: u16, token: u16) -> Option<usize> {
         match self {
             Self::Vhost(device) => device.release(pair, token),
             Self::Tap(tap) => tap.release(),
@@ -176,8 +177,9 @@ impl Port {
                     plug.release(token);
                 }
             }
-            Self::Remote(_) => {}
+            Self::Remote(thread) => return Some(*thread),
         }
+        None
     }
 
     /// So many parts of a frame of this port are delivered.

@@ -213,8 +213,15 @@ fn lossless(lanes: Lanes) -> Value {
     }
 }
 
-/// Who waits for whom, with the names of the ports.
-fn waits(service: &Service) -> Result<(BTreeMap<u16, String>, Vec<Waiting>, u64), String> {
+/// Who waits for whom.
+struct Waits {
+    /// Of the ports.
+    names: BTreeMap<u16, String>,
+    waits: Vec<Waiting>,
+    now_ns: u64,
+}
+
+fn waits(service: &Service) -> Result<Waits, String> {
     let each = service.each(|worker| {
         let engine = &worker.engine;
         let names = engine
@@ -235,7 +242,11 @@ fn waits(service: &Service) -> Result<(BTreeMap<u16, String>, Vec<Waiting>, u64)
             }
         }
     }
-    Ok((names, waits.into_values().collect(), now_ns))
+    Ok(Waits {
+        names,
+        waits: waits.into_values().collect(),
+        now_ns,
+    })
 }
 
 /// Which senders wait for which receiver.
@@ -243,7 +254,11 @@ fn waits(service: &Service) -> Result<(BTreeMap<u16, String>, Vec<Waiting>, u64)
 /// # Errors
 /// The switch has ended.
 pub fn queues(service: &Service) -> Result<Value, String> {
-    let (names, waits, now_ns) = waits(service)?;
+    let Waits {
+        names,
+        waits,
+        now_ns,
+    } = waits(service)?;
     let name = |number: u16| names.get(&number).cloned().unwrap_or_default();
     let circles = circles(&waits);
     let each = waits.iter().map(|waiting| {

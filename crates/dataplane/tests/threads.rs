@@ -5,7 +5,7 @@ mod common;
 use std::{thread, time::Duration};
 
 use common::{Bench, Guest, PLAIN, frame, introduce, mac, number, until};
-use sluicegate_dataplane::{config::Config, mesh::CREDIT_FRAMES};
+use sluicegate_dataplane::{config::Config, count::Drop, mesh::CREDIT_FRAMES};
 
 const EACH: u64 = 300_000;
 
@@ -219,5 +219,108 @@ fn threads_without_work_sleep_and_wake_each_other() {
         thread::sleep(Duration::from_millis(1));
         until("room", || a.send(&frame(mac(2), mac(1), number, 60)));
         assert_eq!(common::number(&b.expect()), (1, number));
+    }
+}
+
+/// By receiver, who waits for it, and whether it is in a circle.
+fn queues(bench: &Bench) -> Vec<(String, Vec<String>, bool)> {
+    let queues = sluicegate_dataplane::views::queues(&bench.service).expect("an answer");
+    let text = |value: &serde_json::Value| value.as_str().expect("text").to_owned();
+    let each = queues.as_array().expect("queues").iter().map(|queue| {
+        let senders = queue["senders"].as_array().expect("senders").iter();
+        let senders = senders.map(|sender| text(&sender["port"])).collect();
+        let is_circle = queue["in_circle"].as_bool().expect("yes or no");
+        (text(&queue["receiver"]), senders, is_circle)
+    });
+    each.collect()
+}
+
+#[test]
+fn a_circle_across_threads_is_found() {
+    let ports = [
+        ("a", "thread = 0"),
+        ("b", "thread = 1"),
+        ("c", "thread = 1"),
+    ];
+    let bench = Bench::new("threads = 2", &ports);
+    let [mut a, mut b, mut c] = ["a", "b", "c"].map(|port| bench.guest(port, PLAIN));
+    introduce(&mut [(&mut a, 1), (&mut b, 2), (&mut c, 3)]);
+    let size = u64::from(common::SIZE);
+    for number in 0..size + 100 {
+        until("room", || a.send(&frame(mac(2), mac(1), number, 60)));
+    }
+    until("one waits", || !queues(&bench).is_empty());
+    assert_eq!(
+        queues(&bench),
+        [("b".to_owned(), vec!["a".to_owned()], false)]
+    );
+    for number in 0..size + 100 {
+        until("room", || b.send(&frame(mac(1), mac(2), number, 60)));
+    }
+    until("both wait", || queues(&bench).len() == 2);
+    let expected = [("a", "b"), ("b", "a")];
+    let expected = expected.map(|(to, from)| (to.to_owned(), vec![from.to_owned()], true));
+    assert_eq!(queues(&bench), expected);
+    for (guest, from) in [(&mut a, 2), (&mut b, 1)] {
+        for number in 0..size + 100 {
+            assert_eq!(common::number(&guest.expect()), (from, number));
+        }
+    }
+    until("nobody waits", || queues(&bench).is_empty());
+}
+
+#[test]
+fn a_guest_that_breaks_the_rules_leaves_its_frames_at_other_threads() {
+    let ports = [("a", "thread = 0"), ("b", "thread = 1")];
+    let bench = Bench::new("threads = 2", &ports);
+    let [mut a, mut b] = ["a", "b"].map(|port| bench.guest(port, PLAIN));
+    introduce(&mut [(&mut a, 1), (&mut b, 2)]);
+    for _ in 0..5 {
+        let size = u64::from(common::SIZE);
+        for number in 0..size + 150 {
+            until("room", || b.send(&frame(mac(1), mac(2), number, 60)));
+        }
+        until("a full receiver", || !queues(&bench).is_empty());
+        let index = &b.transmit.available_index;
+        index.store(index.load().wrapping_add(1000));
+        b.transmit.kick.write(1).expect("a kick");
+        until("it is closed", || {
+            let ports = sluicegate_dataplane::views::ports(&bench.service).expect("an answer");
+            !ports[1]["closed"].is_null()
+        });
+        // It is heard again when its frames have come home.
+        b = bench.guest("b", PLAIN);
+        for number in 0..size + 150 {
+            assert_eq!(common::number(&a.expect()), (2, number));
+        }
+        introduce(&mut [(&mut a, 1), (&mut b, 2)]);
+        until("nothing is held", || held(&bench) == 0);
+    }
+}
+
+#[test]
+fn what_waits_at_other_threads_is_dropped_when_its_receiver_goes_or_stalls() {
+    for (switch, reason) in [
+        ("threads = 2", Drop::NoReceiver),
+        ("threads = 2\nstall_limit = \"100ms\"", Drop::Stalled),
+    ] {
+        let ports = [("a", "thread = 0"), ("b", "thread = 1")];
+        let bench = Bench::new(switch, &ports);
+        let [mut a, mut b] = ["a", "b"].map(|port| bench.guest(port, PLAIN));
+        introduce(&mut [(&mut a, 1), (&mut b, 2)]);
+        let sent = 2 * u64::from(common::SIZE);
+        for number in 0..sent {
+            until("room", || a.send(&frame(mac(2), mac(1), number, 60)));
+        }
+        if reason == Drop::NoReceiver {
+            until("a full receiver", || !queues(&bench).is_empty());
+            drop(b);
+        }
+        until("the sender is free", || {
+            a.room() == usize::from(common::SIZE)
+        });
+        let lost = bench.drops(1, reason);
+        assert_eq!((lost, dropped(&bench)), (u64::from(common::SIZE), lost));
+        until("nothing is held", || held(&bench) == 0);
     }
 }

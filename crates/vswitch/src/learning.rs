@@ -216,8 +216,8 @@ impl Learning {
     pub fn hear(&mut self, key: u64, port: u16, seen_ns: u64) {
         let known = self.table.get(&key);
         let is_older = known.is_some_and(|known| (known.seen_ns, known.port) > (seen_ns, port));
-        if !is_older && self.membership(port).is_some() {
-            self.learn_anew(key, port, seen_ns);
+        if !is_older {
+            self.restore(key, port, seen_ns);
         }
     }
 
@@ -432,6 +432,33 @@ mod tests {
         assert_eq!(table.refused(), 92);
         table.route(0, 1, B, ALL, 0);
         assert_eq!(table.route(0, 0, A, B, 0), Route::To(1));
+    }
+
+    #[test]
+    fn tables_that_hear_of_each_other_come_to_the_same() {
+        let (mut one, mut other) = (table(2, 100), table(2, 100));
+        one.watch_for_others();
+        other.watch_for_others();
+        // An address moves back and forth, and both tables hear late.
+        one.route(0, 0, A, ALL, 10);
+        other.route(0, 1, A, ALL, 20);
+        let (first, then) = (one.changes()[0], other.changes()[0]);
+        one.hear(then.0, then.1, 20);
+        other.hear(first.0, first.1, 10);
+        for table in [&mut one, &mut other] {
+            let port = table.addresses().map(|it| it.2).collect::<Vec<_>>();
+            assert_eq!(port, [1]);
+            table.changes().clear();
+        }
+        // An address that goes on sending is told again, and not more often.
+        for seconds in 1..=80 {
+            other.route(0, 1, A, ALL, seconds * SECOND);
+        }
+        assert_eq!(other.changes().len(), 2, "at 38 s and 76 s");
+        // Ports of other VLANs hear nothing.
+        one.set_port(1, Some(Membership::Access(7)));
+        one.hear(then.0, then.1, 90 * SECOND);
+        assert_eq!(one.addresses().count(), 0);
     }
 
     #[test]

@@ -49,7 +49,17 @@ impl Engine {
         matches!(bay, Some(Some(bay)) if !matches!(bay.port, Port::Remote(_)))
     }
 
+    /// The thread of an exit that has another one.
+    #[inline]
+    pub(super) fn elsewhere(&self, exit: u16) -> Option<usize> {
+        match &self.bays.get(usize::from(exit))?.as_ref()?.port {
+            Port::Remote(thread) => Some(*thread),
+            _ => None,
+        }
+    }
+
     /// Hands a frame over to the thread of its exit, if that has credit.
+    #[inline(never)]
     pub(super) fn hand_over(&mut self, id: FrameId, exit: u16, thread: usize) -> Delivery {
         let frame = self.frames.get(id);
         let from = usize::from(frame.from);
@@ -113,6 +123,7 @@ impl Engine {
     }
 
     /// Opens a parcel of another thread. Whether there was one.
+    #[inline(never)]
     fn open(&mut self, thread: usize) -> bool {
         let id = self.frames.take();
         let frame = self.frames.get_mut(id);
@@ -168,6 +179,7 @@ impl Engine {
     }
 
     /// A parcel goes home: its frame is delivered, dropped or copied.
+    #[inline(never)]
     pub(super) fn send_home(&mut self, thread: usize, token: u16) {
         self.mark(thread, token, ALL_PARTS);
         if let Some(link) = self.link(thread) {

@@ -1,7 +1,6 @@
 //! All orders in which two threads may use a ring, as loom makes them.
 
 use loom::{
-    cell::UnsafeCell as Watched,
     sync::{
         Notify,
         atomic::{AtomicU16 as Atomic, fence},
@@ -12,7 +11,7 @@ use loom::{
 use super::*;
 
 /// A slot that fails if both sides have it at the same time, or one sees what is old.
-struct Looked(Watched<u64>);
+struct Looked(loom::cell::UnsafeCell<u64>);
 
 impl Slot<u64> for Looked {
     fn change<R>(&self, change: impl FnOnce(&mut u64) -> R) -> R {
@@ -55,7 +54,7 @@ fn check(slots: usize, frames: u64, preemptions: usize, has_barrier: bool) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
     model.check(move || {
-        let places = (0..slots).map(|_| Looked(Watched::new(0)));
+        let places = (0..slots).map(|_| Looked(loom::cell::UnsafeCell::new(0)));
         let (mut producer, mut consumer) = of(places.collect(), || Modelled {
             word: Arc::new(Atomic::new(0)),
             has_barrier,
