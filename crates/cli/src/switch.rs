@@ -212,6 +212,15 @@ fn summary(config: &Config) -> String {
             )
         }
     };
+    if config.threads.len() > 1 {
+        let cpus = config.threads.iter().flatten().map(u32::to_string);
+        let cpus = cpus.collect::<Vec<_>>().join(", ");
+        text += &format!("{} threads", config.threads.len());
+        text += &match cpus.is_empty() {
+            true => "\n".to_owned(),
+            false => format!(" on the CPUs {cpus}\n"),
+        };
+    }
     if let Some(governing) = &config.governing {
         text += &format!("policy: {}\n", governing.path.display());
     }
@@ -237,7 +246,9 @@ fn summary(config: &Config) -> String {
             (true, true) => ", governed".to_owned(),
             (true, false) => format!(", governed, tenant {}", port.tenant),
         };
-        text += &format!("port {}: {kind}{governed}\n", port.name);
+        let thread = port.thread.filter(|_| config.threads.len() > 1);
+        let thread = thread.map_or(String::new(), |thread| format!(", thread {thread}"));
+        text += &format!("port {}: {kind}{governed}{thread}\n", port.name);
     }
     for adapter in config.adapters.iter().filter(|it| it.pfc.is_some()) {
         let interface = &adapter.interface;
@@ -305,7 +316,7 @@ fn show(value: &Value) -> String {
         format!("interface {interface}: {lossless}\n")
     });
     let interfaces: String = interfaces.collect();
-    format!(
+    let whole = format!(
         "{kind}, runs for {}\n{}{} of {} ports are up, {} addresses ({} refused)\n\
          frames: {} held, {} dropped\npolls: {} with frames, {} without; slept {} times\n{interfaces}",
         time(value, "uptime_ns"),
@@ -319,7 +330,38 @@ fn show(value: &Value) -> String {
         count(value, "polls_busy"),
         count(value, "polls_idle"),
         count(value, "sleeps"),
-    )
+    );
+    match rows(&value["threads"]) {
+        [] | [_] => whole,
+        threads => format!("{whole}{}", show_threads(threads)),
+    }
+}
+
+/// Each thread: its CPU if it stays on one, its CPU time, and its ports.
+fn show_threads(threads: &[Value]) -> String {
+    let head = [
+        ("thread", Align::Right),
+        ("CPU", Align::Right),
+        ("CPU time", Align::Right),
+        ("polls with frames", Align::Right),
+        ("without", Align::Right),
+        ("slept", Align::Right),
+        ("ports", Align::Left),
+    ];
+    let row = |(number, thread): (usize, &Value)| {
+        let ports = rows(&thread["ports"]).iter().filter_map(Value::as_str);
+        vec![
+            number.to_string(),
+            count(thread, "cpu"),
+            time(thread, "cpu_time_ns"),
+            count(thread, "polls_busy"),
+            count(thread, "polls_idle"),
+            count(thread, "sleeps"),
+            ports.collect::<Vec<_>>().join(" "),
+        ]
+    };
+    let rows: Vec<_> = threads.iter().enumerate().map(row).collect();
+    table(&head, &rows)
 }
 
 /// Which ports lose nothing before the switch has it, and of which the kernel may drop.

@@ -16,7 +16,7 @@ use std::{
     net::IpAddr,
     str::FromStr,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Instant, SystemTime},
@@ -319,44 +319,46 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// All captures that run.
+/// All captures that run, as a thread has them. Threads share each; none of them waits for its
+/// client.
 #[derive(Default)]
-pub struct Taps(Vec<Tap>);
+pub struct Taps(Vec<Arc<Mutex<Tap>>>);
 
 impl Taps {
     /// Adds one.
     ///
     /// # Errors
     /// There are as many as may be.
-    pub fn add(&mut self, tap: Tap) -> anyhow::Result<()> {
+    pub fn add(&mut self, tap: &Arc<Mutex<Tap>>) -> anyhow::Result<()> {
         let most = CAPTURES_MAX;
         ensure!(self.0.len() < most, "{most} captures run already; end one");
-        self.0.push(tap);
+        self.0.push(Arc::clone(tap));
         Ok(())
     }
 
-    /// Ends one, and whether others run.
-    pub fn remove(&mut self, is_complete: &Arc<AtomicBool>) -> (Option<Tap>, bool) {
-        let mut taps = self.0.iter();
-        let at = taps.position(|tap| Arc::ptr_eq(&tap.is_complete, is_complete));
-        let tap = at.map(|at| self.0.swap_remove(at));
-        (tap, !self.0.is_empty())
+    /// Ends one. Whether others run.
+    pub fn remove(&mut self, tap: &Arc<Mutex<Tap>>) -> bool {
+        self.0.retain(|known| !Arc::ptr_eq(known, tap));
+        !self.0.is_empty()
     }
 
     /// A port has gone; another one may get its number.
     pub fn forget(&mut self, number: u16) {
-        let each = self.0.iter_mut();
-        for points in each.filter_map(|tap| tap.interfaces.get_mut(usize::from(number))) {
-            *points = Default::default();
+        for tap in &self.0 {
+            let mut tap = tap.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(points) = tap.interfaces.get_mut(usize::from(number)) {
+                *points = Default::default();
+            }
         }
     }
 
     /// A frame is at a point of a port.
     #[cold]
     pub fn see(&mut self, number: u16, seen: &Seen<'_>) {
-        let now = Instant::now();
-        for tap in &mut self.0 {
-            tap.see(number, seen, now);
+        for tap in &self.0 {
+            // Threads write one after the other, so times in a file go forwards.
+            let mut tap = tap.lock().unwrap_or_else(PoisonError::into_inner);
+            tap.see(number, seen, Instant::now());
         }
     }
 }

@@ -58,6 +58,9 @@ pub const FLOW_QUOTA: u32 = 16_384;
 /// Ports of a switch.
 pub const PORTS_MAX: usize = 256;
 
+/// Threads of a switch.
+pub const THREADS_MAX: usize = 16;
+
 const MAC_ADVICE: &str = "write six bytes, such as \"52:54:00:12:34:56\"";
 
 /// A switch, as its file describes it.
@@ -69,8 +72,10 @@ pub struct Config {
     pub state: PathBuf,
     /// What holds for all ports.
     pub choice: Choice,
-    /// How its thread waits.
+    /// How its threads wait.
     pub pace: Pace,
+    /// By thread, the CPU on which it stays.
+    pub threads: Vec<Option<u32>>,
     /// Its ports, with different names.
     pub ports: Vec<PortConfig>,
     /// Adapters of the host, as far as the file says something of them.
@@ -102,6 +107,8 @@ pub struct PortConfig {
     pub in_order: bool,
     /// Whether the kernel is to hold back what finds no room in the queue of a TAP interface.
     pub backpressure: bool,
+    /// The thread that has it, if the file says which.
+    pub thread: Option<usize>,
 }
 
 /// What is behind a port.
@@ -146,6 +153,7 @@ impl Config {
             state: PathBuf::new(),
             choice: Choice::default(),
             pace: Pace::default(),
+            threads: vec![None],
             ports: Vec::new(),
             adapters: Vec::new(),
             governing: None,
@@ -162,7 +170,7 @@ impl Config {
         for table in root.tables("port") {
             let item = table.item().clone();
             let all = (config.choice.lanes, config.governing.is_some());
-            let Some(port) = read_port(table, all) else {
+            let Some(port) = read_port(table, all, config.threads.len()) else {
                 continue;
             };
             if !names.insert(port.name.clone()) {
@@ -228,8 +236,7 @@ impl Config {
             limits.per_port = count as u32;
         }
         self.pace.spin_ns = nanoseconds("spin").unwrap_or(self.pace.spin_ns);
-        let cpu = table.integer("cpu", 0..=1023);
-        self.pace.cpu = cpu.map(|cpu| cpu as u32);
+        self.threads = read_threads(&table);
         self.read_governing(&table, sink);
         table.close();
     }
@@ -286,6 +293,43 @@ impl Default for Pace {
     }
 }
 
+/// By thread, the CPU on which it stays.
+fn read_threads(table: &Table<'_>) -> Vec<Option<u32>> {
+    const CPUS: std::ops::RangeInclusive<i64> = 0..=1023;
+    let count = table.integer("threads", 1..=THREADS_MAX as i64);
+    let count = count.map_or(1, |count| count as usize);
+    let cpu = table.integer("cpu", CPUS).map(|cpu| cpu as u32);
+    if cpu.is_some() && count > 1 {
+        table.refuse("cpu", "each thread has its own: write cpus = [2, 3]");
+    }
+    let Some(item) = table.get("cpus") else {
+        let mut cpus = vec![None; count];
+        cpus[0] = cpu.filter(|_| count == 1);
+        return cpus;
+    };
+    let list = item.list().unwrap_or_default();
+    let numbers = list.iter().filter_map(|cpu| cpu.integer(CPUS));
+    let cpus: Vec<u32> = numbers.map(|cpu| cpu as u32).collect();
+    if cpus.len() == list.len() && cpus.len() != count {
+        let reason = format!(
+            "{} CPUs are not one for each of {count} threads",
+            cpus.len()
+        );
+        item.complain(reason, format!("write threads = {}", cpus.len().max(1)));
+    }
+    let is_twice = |at: usize| cpus[..at].contains(&cpus[at]);
+    if let Some(at) = (0..cpus.len()).find(|&at| is_twice(at)) {
+        let reason = format!("two threads would share CPU {}", cpus[at]);
+        item.complain(
+            reason,
+            "give each thread a CPU of its own, or leave cpus out",
+        );
+    }
+    let mut cpus: Vec<_> = cpus.into_iter().map(Some).collect();
+    cpus.resize(count, None);
+    cpus
+}
+
 /// Which priorities are lossless; a list tells them apart.
 fn read_lanes(table: &Table<'_>) -> Option<Lanes> {
     let item = table.get("lossless")?;
@@ -320,7 +364,27 @@ fn read_priority(item: &Item<'_>) -> Option<Priority> {
     }
 }
 
-fn read_port(table: Table<'_>, (lanes, has_policy): (Lanes, bool)) -> Option<PortConfig> {
+/// The number of the thread that has a port, from 0.
+fn read_thread(table: &Table<'_>, threads: usize) -> Option<usize> {
+    let item = table.get("thread")?;
+    let number = item.integer(0..=THREADS_MAX as i64 - 1)? as usize;
+    if number >= threads {
+        let last = threads - 1;
+        let reason = match threads {
+            1 => "the switch has only thread 0".to_owned(),
+            _ => format!("the switch has the threads 0 to {last}"),
+        };
+        let advice = format!("give 0 to {last}, or [switch] threads = {}", number + 1);
+        item.complain(reason, advice);
+    }
+    Some(number)
+}
+
+fn read_port(
+    table: Table<'_>,
+    (lanes, has_policy): (Lanes, bool),
+    threads: usize,
+) -> Option<PortConfig> {
     let name = table.text("name").map(str::to_owned);
     if name.is_none() {
         table.require("name", "give the port a name, such as name = \"vm1\"");
@@ -335,7 +399,10 @@ fn read_port(table: Table<'_>, (lanes, has_policy): (Lanes, bool)) -> Option<Por
     let xdp = table.text("xdp");
     let (in_order, backpressure) = (table.boolean("in_order"), table.boolean("backpressure"));
     if in_order.is_some() && socket.is_none() {
-        table.refuse("in_order", "only a port with vhost_user = \"SOCKET\" has a ring of a driver");
+        table.refuse(
+            "in_order",
+            "only a port with vhost_user = \"SOCKET\" has a ring of a driver",
+        );
     }
     if shm.is_none() {
         for key in ["pfc", "rate", "delay"] {
@@ -349,7 +416,10 @@ fn read_port(table: Table<'_>, (lanes, has_policy): (Lanes, bool)) -> Option<Por
         }
     }
     if backpressure.is_some() && tap.is_none() {
-        table.refuse("backpressure", "only a port with tap = \"INTERFACE\" has it");
+        table.refuse(
+            "backpressure",
+            "only a port with tap = \"INTERFACE\" has it",
+        );
     }
     refuse_of_others(&table, shm.is_some(), xdp.is_some());
     let kind = match (socket, tap, shm, xdp) {
@@ -402,6 +472,7 @@ fn read_port(table: Table<'_>, (lanes, has_policy): (Lanes, bool)) -> Option<Por
         table.refuse("govern", "[switch] has no policy = \"FILE\"");
     }
     let tenant = table.text("tenant").map(str::to_owned);
+    let thread = read_thread(&table, threads);
     table.close();
     let (name, kind) = (name?, kind?);
     Some(PortConfig {
@@ -414,6 +485,7 @@ fn read_port(table: Table<'_>, (lanes, has_policy): (Lanes, bool)) -> Option<Por
         member,
         filter,
         priority: priority.unwrap_or_default(),
+        thread,
     })
 }
 
@@ -707,11 +779,8 @@ mod tests {
         assert_eq!(config.choice.stall_limit_ns, Some(2_000_000_000));
         assert_eq!(config.choice.learning.ageing_ns, 60_000_000_000);
         assert_eq!(
-            config.pace,
-            Pace {
-                spin_ns: 10_000,
-                cpu: Some(1)
-            }
+            (config.pace.spin_ns, &config.threads[..]),
+            (10_000, &[Some(1)][..])
         );
         let [vm, up] = &config.ports[..] else {
             panic!("two ports")
@@ -945,6 +1014,36 @@ native_vlan = 10
             "port[3].native_vlan",
         ] {
             assert!(text.contains(expected), "{expected} in:\n{text}");
+        }
+    }
+    #[test]
+    fn threads_have_cpus_and_ports() {
+        let port = "[[port]]\nname = \"a\"\ntap = \"sg0\"\n";
+        let read = |switch: &str, key: &str| {
+            Config::parse("file", &format!("[switch]\n{switch}\n{port}{key}\n"))
+        };
+        let config = read("threads = 2\ncpus = [2, 3]", "thread = 1").expect("a good file");
+        assert_eq!(config.threads, [Some(2), Some(3)]);
+        assert_eq!(config.ports[0].thread, Some(1));
+        let config = read("threads = 3", "").expect("a good file");
+        assert_eq!(
+            (config.threads, config.ports[0].thread),
+            (vec![None; 3], None)
+        );
+        for (switch, key, expected) in [
+            ("threads = 2\ncpu = 1", "", "write cpus = [2, 3]"),
+            ("threads = 2\ncpus = [1]", "", "write threads = 1"),
+            ("threads = 2\ncpus = [1, 1]", "", "would share CPU 1"),
+            ("threads = 17", "", "file:2"),
+            (
+                "threads = 2",
+                "thread = 2",
+                "give 0 to 1, or [switch] threads = 3",
+            ),
+            ("", "thread = 1", "the switch has only thread 0"),
+        ] {
+            let problems = read(switch, key).expect_err("a bad file").to_string();
+            assert!(problems.contains(expected), "{expected} in:\n{problems}");
         }
     }
 }

@@ -24,16 +24,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
-    adapter,
     capture::{Asked, session},
-    config::show_mac,
-    count::Drop,
-    engine::{Bay, Engine},
-    lanes::Lanes,
-    port::Port,
     report::Report,
     service::{Service, reload_file},
-    shm::pfc::FlowControl,
+    views,
     worker::Worker,
 };
 
@@ -181,20 +175,17 @@ fn begin_capture(stream: UnixStream, asked: Asked, service: &Arc<Service>) -> an
 }
 
 fn respond(ask: Ask, file: &Path, service: &Service) -> anyhow::Result<Value> {
-    let order = match ask {
+    let value = match ask {
         Ask::Reload => return Ok(serde_json::to_value(reload_file(service, file)?)?),
         Ask::Takeover | Ask::Capture => bail!("it is answered elsewhere"),
         Ask::Flows => return Ok(serde_json::to_value(report(service)?)?),
-        Ask::Show => return whole(service),
-        Ask::Ports => ports,
-        Ask::Drops => |worker: &mut Worker| each(&worker.engine, drops),
-        Ask::Queues => queues,
-        Ask::Addresses => addresses,
+        Ask::Show => views::show(service),
+        Ask::Ports => views::ports(service),
+        Ask::Drops => views::drops(service),
+        Ask::Queues => views::queues(service),
+        Ask::Addresses => views::addresses(service),
     };
-    service
-        .handle()
-        .call(order)
-        .map_err(|reason| anyhow!(reason))
+    value.map_err(|reason| anyhow!(reason))
 }
 
 /// What a running switch tells of its enforcement; `None`: it has no policy.
@@ -206,205 +197,8 @@ pub fn report(service: &Service) -> anyhow::Result<Option<Report>> {
         let govern = worker.engine.govern.as_ref();
         govern.map(|govern| Report::new(govern, worker.now_ns()))
     };
-    let report = service.handle().call(order);
-    report.map_err(|reason| anyhow!(reason))
-}
-
-fn each(engine: &Engine, of: impl Fn(&Bay) -> Value) -> Value {
-    engine.bays().map(|(_, bay)| of(bay)).collect()
-}
-
-/// The switch as a whole, with what its interfaces have of DCB.
-fn whole(service: &Service) -> anyhow::Result<Value> {
-    let order = |worker: &mut Worker| show(worker);
-    let shown = service.handle().call(order);
-    let mut shown = shown.map_err(|reason| anyhow!(reason))?;
-    let interfaces = service.interfaces();
-    let about = interfaces.iter().map(|interface| {
-        let (dcb, words) = adapter::about(interface);
-        json!({ "interface": interface, "dcb": dcb, "lossless": words })
-    });
-    shown["interfaces"] = about.collect();
-    Ok(shown)
-}
-
-fn show(worker: &mut Worker) -> Value {
-    let (mut up, mut dropped) = (0, 0);
-    for (_, bay) in worker.engine.bays() {
-        up += usize::from(bay.port.is_up());
-        dropped += bay.counters.dropped();
-    }
-    let choice = worker.engine.choice();
-    let ingress = worker.engine.bays().map(|(_, bay)| {
-        let (kind, is_lossless) = kind(&bay.port);
-        let (name, about) = (&bay.name, about(&bay.port));
-        json!({ "name": name, "kind": kind, "about": about, "lossless": is_lossless })
-    });
-    let ingress: Vec<_> = ingress.collect();
-    json!({
-        "lossless": lossless(choice.lanes),
-        "ingress": ingress,
-        "ports": worker.engine.bays().count(),
-        "ports_up": up,
-        "addresses": worker.engine.learning().addresses().count(),
-        "addresses_refused": worker.engine.learning().refused(),
-        "frames_held": worker.engine.held(),
-        "frames_dropped": dropped,
-        "uptime_ns": worker.now_ns(),
-        "sleeps": worker.effort.sleeps,
-        "polls_busy": worker.effort.busy_polls,
-        "polls_idle": worker.effort.idle_polls,
-    })
-}
-
-/// Whether frames wait for a full port, or the priorities of which they do.
-fn lossless(lanes: Lanes) -> Value {
-    match lanes.lossless() {
-        u8::MAX => true.into(),
-        0 => false.into(),
-        _ => lanes.listed().collect(),
-    }
-}
-
-fn kind(port: &Port) -> (&'static str, bool) {
-    match port {
-        Port::Vhost(_) => ("vhost-user", true),
-        Port::Tap(_) => ("tap", false),
-        Port::Shm(_) => ("shm", true),
-        Port::Xdp(_) => ("xdp", false),
-    }
-}
-
-/// How frames of a port come, where its kind does not say it.
-fn about(port: &Port) -> Option<&'static str> {
-    match port {
-        Port::Xdp(xdp) if xdp.is_zero_copy() => Some("zero-copy"),
-        Port::Xdp(_) => Some("copy"),
-        Port::Tap(_) | Port::Vhost(_) | Port::Shm(_) => None,
-    }
-}
-
-fn ports(worker: &mut Worker) -> Value {
-    let now_ns = worker.now_ns();
-    each(&worker.engine, |bay| port(bay, now_ns))
-}
-
-/// The priorities of a mask, from the lowest.
-fn listed(priorities: u8) -> Vec<u8> {
-    (0..8).filter(|it| priorities >> it & 1 != 0).collect()
-}
-
-/// Flow control by priority at a port, if it has any.
-fn pfc(bay: &Bay, now_ns: u64) -> Value {
-    let Some(flow) = bay.port.flow() else {
-        return Value::Null;
-    };
-    let (gate, demand) = (flow.gate(), flow.demand());
-    let paused_ns = (0..8).map(|priority| gate.paused_ns(priority, now_ns));
-    json!({
-        "paused": listed(gate.paused()),
-        "stopped": listed(flow.stopped()),
-        "asked": listed(demand.asked()),
-        "frames_sent": demand.frames(),
-        "frames_received": gate.frames(),
-        "frames_malformed": flow.malformed(),
-        "paused_ns": paused_ns.collect::<Vec<_>>(),
-        "held_bytes": (0..8).map(|it| demand.held_bytes(it)).collect::<Vec<_>>(),
-        "most_held_bytes": demand.most_bytes(),
-        "xoff_bytes": flow.plan().map(|plan| plan.thresholds.xoff_bytes),
-        "xon_bytes": flow.plan().map(|plan| plan.thresholds.xon_bytes),
-        "headroom_bytes": flow.plan().map(|plan| plan.headroom_bytes),
-    })
-}
-
-fn port(bay: &Bay, now_ns: u64) -> Value {
-    let (kind, is_lossless) = kind(&bay.port);
-    let xdp = match &bay.port {
-        Port::Xdp(xdp) => json!({
-            "interface": xdp.interface(),
-            "zero_copy": xdp.is_zero_copy(),
-            "queues": xdp.queue_count(),
-        }),
-        _ => Value::Null,
-    };
-    json!({
-        "name": bay.name,
-        "kind": kind,
-        "xdp": xdp,
-        "up": bay.port.is_up(),
-        "lossless_ingress": is_lossless,
-        "takes": bay.port.takes(),
-        "received_frames": bay.counters.received_frames,
-        "received_bytes": bay.counters.received_bytes,
-        "delivered_frames": bay.counters.delivered_frames,
-        "delivered_bytes": bay.counters.delivered_bytes,
-        "dropped": bay.counters.dropped(),
-        "closed": bay.closed,
-        "pfc": pfc(bay, now_ns),
-    })
-}
-
-fn drops(bay: &Bay) -> Value {
-    let reasons = Drop::NAMES.iter().zip(bay.counters.drops);
-    let mut value: serde_json::Map<String, Value> = reasons
-        .map(|(&name, count)| (name.to_owned(), count.into()))
-        .collect();
-    match &bay.port {
-        Port::Tap(tap) => _ = value.insert("kernel".to_owned(), tap.kernel_drops().into()),
-        Port::Xdp(xdp) => {
-            if let Ok(Value::Object(places)) = serde_json::to_value(xdp.drops()) {
-                value.extend(places);
-            }
-        }
-        Port::Vhost(_) | Port::Shm(_) => {}
-    }
-    json!({ "name": bay.name, "drops": value })
-}
-
-fn queues(worker: &mut Worker) -> Value {
-    let (now_ns, engine) = (worker.now_ns(), &worker.engine);
-    let name = |number: u16| {
-        let found = engine.bays().find(|&(port, _)| port == number);
-        found.map_or_else(String::new, |(_, bay)| bay.name.clone())
-    };
-    let circles = engine.circles();
-    let each = engine.bays().filter_map(|(number, bay)| {
-        let (waiting, since_ns) = engine.waiting(number);
-        since_ns.map(|since_ns| {
-            let from: Vec<_> = waiting
-                .iter()
-                .map(|&(from, frames)| json!({ "port": name(from), "frames": frames }))
-                .collect();
-            json!({
-                "receiver": bay.name,
-                "waits_ns": now_ns.saturating_sub(since_ns),
-                "senders": from,
-                "stopped": listed(bay.port.flow().map_or(0, FlowControl::stopped)),
-                "in_circle": circles.contains(&number),
-            })
-        })
-    });
-    each.collect()
-}
-
-fn addresses(worker: &mut Worker) -> Value {
-    let (now_ns, engine) = (worker.now_ns(), &worker.engine);
-    let names: Vec<_> = engine
-        .bays()
-        .map(|(n, bay)| (n, bay.name.clone()))
-        .collect();
-    let mut all: Vec<_> = engine.learning().addresses().collect();
-    all.sort_unstable();
-    let each = all.into_iter().map(|(vlan, mac, port, seen_ns)| {
-        let name = names.iter().find(|&&(number, _)| number == port);
-        json!({
-            "vlan": vlan,
-            "address": show_mac(mac),
-            "port": name.map(|(_, name)| name),
-            "age_ns": now_ns.saturating_sub(seen_ns),
-        })
-    });
-    each.collect()
+    let reports = service.each(order).map_err(|reason| anyhow!(reason))?;
+    Ok(Report::merge(reports.into_iter().flatten()))
 }
 
 fn send(socket: &Path, ask: Ask, capture: Option<Asked>) -> anyhow::Result<UnixStream> {

@@ -96,6 +96,17 @@ impl Counters {
         self.drops[reason as usize] += frames;
     }
 
+    /// Adds what another thread has counted of the same port.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.received_frames += other.received_frames;
+        self.received_bytes += other.received_bytes;
+        self.delivered_frames += other.delivered_frames;
+        self.delivered_bytes += other.delivered_bytes;
+        for (sum, drops) in self.drops.iter_mut().zip(other.drops) {
+            *sum += drops;
+        }
+    }
+
     /// Frames dropped here for any reason.
     pub fn dropped(&self) -> u64 {
         self.drops.iter().sum()

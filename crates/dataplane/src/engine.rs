@@ -1,4 +1,5 @@
-//! The switch of one thread: its ports around the sans-I/O switch.
+//! The switch of one thread: its ports around the sans-I/O switch. Ports of other threads are exits
+//! as well ([`crate::mesh`]).
 //!
 //! ```text
 //!  port ─take─▶ frame ─filter, VLAN, vNIC, address, vNIC─▶ Switch::offer ─┬─ through ─▶ deliver
@@ -9,8 +10,10 @@
 //!
 //! It reads no clock and never sleeps: [`Engine::poll`] does what can be done now.
 
+mod abroad;
 mod cables;
 mod exits;
+mod flood;
 #[cfg(test)]
 mod killed;
 mod pauses;
@@ -19,10 +22,10 @@ mod restore;
 mod resumed;
 mod tags;
 mod taps;
-mod waits;
+pub mod waits;
 mod xdp;
 
-use std::{collections::HashSet, mem, sync::Arc};
+use std::{collections::HashSet, sync::Arc};
 
 use sluicegate_core::segment::Direction;
 use sluicegate_vswitch::{
@@ -38,8 +41,9 @@ use crate::{
     frame::{Frame, FrameId, START, Store},
     govern::{Fate, Govern},
     lanes::{Lanes, Priority},
-    ledger::Ledger,
+    ledger::{ALL_PARTS, Ledger},
     memory::Memory,
+    mesh::Mesh,
     offload::{self, Work},
     port::{Delivery, Intake, Outgoing, Port},
     ring::Broken,
@@ -90,6 +94,8 @@ pub struct Bay {
     pub closed: Option<String>,
     /// Its connection is to end, and says nothing more.
     pub ends: bool,
+    /// Nothing is taken of it until its frames at other threads have come home.
+    is_recalled: bool,
     /// Since when its receiver has no room, ns.
     blocked_ns: Option<u64>,
     /// Copies of flooded frames that wait for it.
@@ -112,10 +118,14 @@ pub struct Engine {
     now_ns: u64,
     flood: Vec<u16>,
     ledger: Option<Arc<Ledger>>,
+    /// Something was written into the ledger of other threads' chains.
+    has_marked: bool,
     /// Captures that run, if any.
     taps: Option<Box<Taps>>,
     /// Enforcement at its ports.
     pub govern: Option<Govern>,
+    /// The other threads.
+    mesh: Option<Box<Mesh>>,
 }
 
 /// The places of the switch. A ring of a guest bounds what waits in it, so the entrances need no
@@ -166,8 +176,10 @@ impl Engine {
             now_ns: 0,
             flood: Vec::new(),
             ledger: None,
+            has_marked: false,
             taps: None,
             govern: None,
+            mesh: None,
         }
     }
 
@@ -194,6 +206,7 @@ impl Engine {
             counters: Counters::default(),
             closed: None,
             ends: false,
+            is_recalled: false,
             blocked_ns: None,
             flooded: 0,
             awaited_ns: None,
@@ -370,13 +383,18 @@ impl Engine {
         self.unplug(number);
         self.memories[usize::from(number)] = Arc::default();
         self.learning.forget(number);
+        self.close_abroad(number);
+        self.bring_home(number);
         self.discard(number, Drop::NoReceiver);
     }
 
     /// Does what can be done now, and returns how many frames moved.
     pub fn poll(&mut self, now_ns: u64) -> usize {
         self.now_ns = now_ns;
-        let mut moved = 0;
+        let mut moved = match self.mesh {
+            Some(_) => self.meet(),
+            None => 0,
+        };
         for number in 0..self.bays.len() as u16 {
             moved += self.serve_blocked(number);
             moved += self.serve_lanes(number);
@@ -402,7 +420,8 @@ impl Engine {
                 }
             }
         }
-        work
+        let mesh = self.mesh.iter_mut().flat_map(|mesh| mesh.others());
+        mesh.fold(work, |work, link| link.arm() | work)
     }
 
     /// The thread polls again.
@@ -410,13 +429,16 @@ impl Engine {
         for bay in self.bays.iter_mut().flatten() {
             bay.port.disarm();
         }
+        if let Some(mesh) = &mut self.mesh {
+            mesh.others().for_each(|link| link.disarm());
+        }
     }
 
     /// What is done only now and then: ageing, and guests whose memory has gone.
     pub fn housekeep(&mut self) {
         self.learning.sweep(self.now_ns);
         for number in 0..self.memories.len() as u16 {
-            if self.memories[usize::from(number)].is_broken() {
+            if self.is_own(number) && self.memories[usize::from(number)].is_broken() {
                 self.close(number, SHRUNK);
             }
         }
@@ -427,6 +449,9 @@ impl Engine {
 
     fn take_burst(&mut self, number: u16) -> usize {
         if let Some(Some(bay)) = self.bays.get_mut(usize::from(number)) {
+            if matches!(bay.port, Port::Remote(_)) || bay.is_recalled {
+                return 0;
+            }
             if let Port::Vhost(device) = &mut bay.port {
                 if let Err(Broken(reason)) = device.prefetch(BURST as u16) {
                     self.close(number, reason);
@@ -458,7 +483,10 @@ impl Engine {
         match taken {
             Ok(Intake::Frame) => {
                 (frame.from, frame.pending, frame.parent) = (number, 1, None);
-                self.forward(number, id);
+                // Another thread of a predecessor may have delivered it.
+                if frame.parts != ALL_PARTS {
+                    self.forward(number, id);
+                }
                 self.release(id);
             }
             Ok(Intake::Malformed) => {
@@ -480,7 +508,7 @@ impl Engine {
     }
 
     /// Finds the exits of a frame and offers it to each.
-    #[inline]
+    #[inline(always)]
     fn forward(&mut self, number: u16, id: FrameId) {
         if self.taps.is_some() {
             self.show(id, number, capture::Point::In, None);
@@ -569,73 +597,6 @@ impl Engine {
         self.release(id);
     }
 
-    /// Offers a frame to all exits of its VLAN. An exit without room gets a copy, so
-    /// that a broadcast does not hold up the ring of its sender. A governed exit gets one as well,
-    /// since it edits the frame.
-    fn offer_all(&mut self, id: FrameId, from: u16, vlan: u16) {
-        let mut exits = mem::take(&mut self.flood);
-        exits.extend(self.learning.flood(vlan, from).map(|(port, _)| port));
-        for &exit in &exits {
-            let govern = self.govern.as_ref();
-            let is_edited = govern.is_some_and(|govern| govern.governs(exit));
-            if is_edited || !self.flood_now(id, exit) {
-                self.offer_copy(id, exit);
-            }
-        }
-        exits.clear();
-        self.flood = exits;
-    }
-
-    /// Delivers a flooded frame if its exit takes it as it is and at once. So the buffers of its
-    /// sender are free when this poll ends.
-    fn flood_now(&mut self, id: FrameId, exit: u16) -> bool {
-        let Some(Some(bay)) = self.bays.get(usize::from(exit)) else {
-            return true;
-        };
-        let takes = bay.port.is_up() && bay.port.takes().takes(self.frames.get(id).work);
-        let lane = self.frames.get(id).lane.number;
-        let to = self.choice.lanes.side(exit, lane);
-        if !takes || !self.switch.lets_through(to) {
-            return false;
-        }
-        match self.deliver(id, exit) {
-            Delivery::NoRoom => {
-                self.block(exit);
-                false
-            }
-            Delivery::Held => {
-                self.stop_lanes(exit);
-                false
-            }
-            _ => true,
-        }
-    }
-
-    fn offer_copy(&mut self, id: FrameId, exit: u16) {
-        let Some(Some(bay)) = self.bays.get_mut(usize::from(exit)) else {
-            return;
-        };
-        if !bay.port.is_up() && bay.awaited_ns.is_none() {
-            return self.drop_at(id, exit, Drop::NoReceiver);
-        }
-        if bay.flooded >= FLOODED_MAX {
-            return self.drop_at(id, exit, Drop::Flooded);
-        }
-        bay.flooded += 1;
-        let frame = self.frames.get(id);
-        let (from, pair, vlan, work) = (frame.from, frame.pair, frame.vlan, frame.work);
-        let (lane, parts) = (frame.lane, frame.parts);
-        let whole = frame.whole(&self.memories[usize::from(from)]);
-        let copy = self.frames.take();
-        let frame = self.frames.get_mut(copy);
-        frame.set_own(&whole);
-        (frame.from, frame.pair, frame.vlan, frame.work) = (from, pair, vlan, work);
-        (frame.token, frame.parent, frame.pending) = (None, None, 1);
-        (frame.flooded, frame.parts, frame.lane) = (Some(exit), parts, lane);
-        self.offer(copy, exit);
-        self.release(copy);
-    }
-
     /// Offers a frame to an exit, after the work that the receiver does not do itself.
     #[inline]
     fn offer(&mut self, id: FrameId, exit: u16) {
@@ -713,17 +674,31 @@ impl Engine {
     }
 
     /// Copies a frame out and gives its sender its buffers back.
+    #[inline(never)]
     fn keep_copy(&mut self, id: FrameId) {
         let frame = self.frames.get_mut(id);
         let from = usize::from(frame.from);
         frame.leave(&self.memories[from]);
-        if let (Some(token), Some(Some(bay))) = (frame.token.take(), self.bays.get_mut(from)) {
-            bay.port.release(frame.pair, token);
+        if let Some(token) = frame.token.take() {
+            let pair = frame.pair;
+            self.give_back(from, pair, token);
+        }
+    }
+
+    /// Gives a sender its buffers back.
+    #[inline]
+    fn give_back(&mut self, from: usize, pair: u16, token: u16) {
+        let Some(Some(bay)) = self.bays.get_mut(from) else {
+            return;
+        };
+        if let Some(thread) = bay.port.release(pair, token) {
+            self.send_home(thread, token);
         }
     }
 
     /// Completes the checksum or cuts the segment, and offers the result. The sender's buffers stay
     /// in use until the last part is delivered.
+    #[inline(never)]
     fn offer_worked(&mut self, id: FrameId, exit: u16) {
         let frame = self.frames.get(id);
         let (from, work, vlan, lane) = (frame.from, frame.work, frame.vlan, frame.lane);
@@ -777,8 +752,8 @@ impl Engine {
         if let Some(bay) = flooded.and_then(|exit| self.bay_mut(exit)) {
             bay.flooded = bay.flooded.saturating_sub(1);
         }
-        if let (Some(token), Some(Some(bay))) = (token, self.bays.get_mut(usize::from(from))) {
-            bay.port.release(pair, token);
+        if let Some(token) = token {
+            self.give_back(usize::from(from), pair, token);
         }
         if let Some(parent) = parent {
             self.release_part(parent);
@@ -791,7 +766,13 @@ impl Engine {
         frame.parts = frame.parts.saturating_add(1);
         let (from, pair, parts) = (usize::from(frame.from), frame.pair, frame.parts);
         if let (Some(token), Some(Some(bay))) = (frame.token, self.bays.get_mut(from)) {
-            bay.port.deliver_parts(pair, token, parts);
+            match &bay.port {
+                Port::Remote(thread) => {
+                    let thread = *thread;
+                    self.mark(thread, token, parts);
+                }
+                _ => bay.port.deliver_parts(pair, token, parts),
+            }
         }
         self.release(id);
     }
@@ -799,6 +780,11 @@ impl Engine {
     /// Delivers a frame, and counts it or why not.
     #[inline]
     fn deliver(&mut self, id: FrameId, exit: u16) -> Delivery {
+        if self.mesh.is_some() {
+            if let Some(thread) = self.elsewhere(exit) {
+                return self.hand_over(id, exit, thread);
+            }
+        }
         let frame = self.frames.get(id);
         let Some(tagging) = self
             .learning

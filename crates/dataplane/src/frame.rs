@@ -132,6 +132,27 @@ impl Frame {
         self.rest = Rest::Own;
     }
 
+    /// Becomes the same as another frame: its start and its own bytes are copied, what is in its
+    /// sender's memory stays there. Its exits, its parent and its token are none.
+    pub fn describe(&mut self, frame: &Self) {
+        (self.from, self.pair, self.vlan, self.lane) =
+            (frame.from, frame.pair, frame.vlan, frame.lane);
+        (self.bytes, self.work, self.parts) = (frame.bytes, frame.work, frame.parts);
+        (self.token, self.parent, self.pending) = (None, None, 0);
+        self.flooded = frame.flooded;
+        let start = frame.start();
+        self.start[..start.len()].copy_from_slice(start);
+        self.pieces.clear();
+        self.own.clear();
+        if frame.is_own() {
+            self.own.extend_from_slice(&frame.own);
+            self.rest = Rest::Own;
+        } else {
+            self.pieces.extend_from_slice(&frame.pieces);
+            self.rest = Rest::Guest;
+        }
+    }
+
     /// Keeps only its first bytes: the others are in the frames that it was cut into.
     pub fn empty(&mut self) {
         self.bytes = self.bytes.min(START as u32);

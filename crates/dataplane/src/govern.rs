@@ -97,6 +97,8 @@ pub struct Govern {
     places: Vec<Option<Place>>,
     /// Ports that were ever governed.
     attached: u32,
+    /// Number of its thread, and how many there are: each numbers its ports apart.
+    thread: (u32, u32),
     charges_bare: bool,
     /// A frame as a whole, where its start is not enough.
     whole: Vec<u8>,
@@ -112,8 +114,16 @@ impl Govern {
             vnics: Vnics::with(table, limits, hash_key),
             places: Vec::new(),
             attached: 0,
+            thread: (0, 1),
             whole: Vec::new(),
         }
+    }
+
+    /// In this one of so many threads.
+    #[must_use]
+    pub fn of_thread(mut self, number: usize, threads: usize) -> Self {
+        self.thread = (number as u32, threads as u32);
+        self
     }
 
     /// Governs a port, or goes on with another tenant.
@@ -126,7 +136,10 @@ impl Govern {
         self.attached += u32::from(before.is_none());
         let (ifindex, buckets) = match before {
             Some(before) => (before.ifindex, before.buckets),
-            None => (self.attached, Vec::new()),
+            None => {
+                let (number, threads) = self.thread;
+                ((self.attached - 1) * threads + number + 1, Vec::new())
+            }
         };
         self.places[index] = Some(Place {
             name: name.to_owned(),

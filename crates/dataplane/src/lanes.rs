@@ -118,8 +118,14 @@ impl Lanes {
     /// What a port is to the switch, for frames of a priority.
     #[inline]
     pub fn side(self, port: u16, priority: u8) -> Side {
+        Side::Vnic(self.vnic(port, priority))
+    }
+
+    /// The number of this side.
+    #[inline]
+    pub fn vnic(self, port: u16, priority: u8) -> u16 {
         let lane = u16::from(priority & (self.count() - 1));
-        Side::Vnic(port << self.bits | lane)
+        port << self.bits | lane
     }
 
     /// The port of a vNIC of the switch.

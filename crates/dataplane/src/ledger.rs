@@ -19,6 +19,10 @@
 //!
 //! A value is in force if its epoch is the higher one of two that are not above the file's.
 //!
+//! Each thread of a switch has an epoch of its own, and puts in force what it has prepared for its
+//! ports. A chain whose frame another thread delivers is marked by that thread, in its own epoch
+//! ([`Ledger::mark`]): the sender's thread shows its guest later that the chain is free.
+//!
 //! Other users may write where the file is: so only a file of this user alone is taken, whose
 //! beginning says that it is one.
 
@@ -36,15 +40,24 @@ use std::{
 use anyhow::{Context, anyhow, bail, ensure};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, ftruncate};
 
-use crate::{config::PORTS_MAX, memory::Cells, ring::SIZE_MAX, vhost::PAIRS_MAX};
+use crate::{
+    config::{PORTS_MAX, THREADS_MAX},
+    memory::Cells,
+    ring::SIZE_MAX,
+    vhost::PAIRS_MAX,
+};
 
 /// The file's kind, and in the lowest byte its form; another form is not read.
 const MAGIC: u64 = u64::from_be_bytes(*b"sluice 1");
+/// The form that only versions with several threads read.
+const THREADED: u64 = u64::from_be_bytes(*b"sluice 2");
 /// The bits of the form.
 const FORM: u64 = 0xff;
 
 const PAGE: usize = 512;
+/// The epoch of the first thread; that of each further one is in another line of the cache.
 const EPOCH: usize = 3;
+const EPOCH_STEP: usize = 8;
 const NAMES: usize = PAGE;
 const ADDRESSES: usize = NAMES + 2 * PORTS_MAX;
 /// Each half has room for so many addresses, of two words; twice as many as are kept at least.
@@ -58,6 +71,7 @@ const CELLS: usize = PORTS + PORTS_MAX * PORT;
 /// Of a port: pairs, features, and the words of its rings.
 const PAIRS: usize = 0;
 const FEATURES: usize = 1;
+const THREAD: usize = 2;
 const RINGS: usize = 16;
 const RING: usize = 16;
 
@@ -70,9 +84,50 @@ const RELEASED: usize = 1;
 const PARTS: [usize; 2] = [2, 3];
 const NEVER: u64 = u64::MAX;
 
-/// A count of parts and its epoch in one word.
+/// All parts of a frame.
+pub const ALL_PARTS: u16 = u16::MAX;
+
+/// A count of parts and its epoch in one word, by the thread that has the port.
 fn counted(epoch: u64, parts: u16) -> u64 {
     epoch << 16 | u64::from(parts)
+}
+
+/// Of a count by another thread: 1, the thread in 5 bits, the epoch in 49, the parts in 9, of which
+/// the last value stands for all.
+const MARKED: u64 = 1 << 63;
+const MARK_ALL: u64 = 0x1ff;
+const MARK_THREAD: u32 = 58;
+const MARK_EPOCH: u64 = (1 << 49) - 1;
+
+const _: () = assert!(THREADS_MAX <= 1 << (63 - MARK_THREAD));
+const _: () = assert!(EPOCH + EPOCH_STEP * THREADS_MAX < PAGE);
+
+fn marked(thread: usize, epoch: u64, parts: u16) -> u64 {
+    let parts = u64::from(parts).min(MARK_ALL);
+    MARKED | (thread as u64) << MARK_THREAD | (epoch & MARK_EPOCH) << 9 | parts
+}
+
+/// The parts of a count of either kind.
+fn parts_of(word: u64) -> u16 {
+    match word & MARKED {
+        0 => word as u16,
+        _ if word & MARK_ALL == MARK_ALL => ALL_PARTS,
+        _ => (word & MARK_ALL) as u16,
+    }
+}
+
+/// Whether a word counts in the same epoch as another one of its kind.
+fn is_of_same_epoch(word: u64, other: u64) -> bool {
+    let bits = if other & MARKED == 0 { 16 } else { 9 };
+    word != 0 && word >> bits == other >> bits
+}
+
+/// Prepares a count of a chain's parts. Parts only grow: the other count stays in force.
+fn count(cells: &Cells, chain: usize, word: u64) {
+    let known = PARTS.map(|at| cells.load(chain + at));
+    let fewer = usize::from(parts_of(known[1]) < parts_of(known[0]) || known[1] == 0);
+    let at = (0..2).find(|&at| is_of_same_epoch(known[at], word));
+    cells.store(chain + PARTS[at.unwrap_or(fewer)], word);
 }
 
 /// A number for words, that the next version computes alike (FNV-1a); never 0.
@@ -143,7 +198,7 @@ impl Ledger {
         let boot = boot()?;
         let head = [cells.load(0), cells.load(1), cells.load(2)];
         let mut ledger = Self { cells, file };
-        if head != [MAGIC, boot[0], boot[1]] {
+        if ![MAGIC, THREADED].contains(&head[0]) || head[1..] != boot {
             // Of another form, or of guests that are gone.
             clear(&ledger.file, bytes)?;
             ledger.cells = map(&ledger.file)?;
@@ -159,7 +214,19 @@ impl Ledger {
                 (0..2 * PAIRS_MAX).for_each(|index| ledger.ring(number, index).tidy());
             }
         }
+        // All that is left is in force, so any thread may go on with any port.
+        let newest = (0..THREADS_MAX).map(|thread| ledger.epoch(thread)).max();
+        let newest = newest.unwrap_or(1);
+        let behind = (0..THREADS_MAX).filter(|&thread| ledger.epoch(thread) != newest);
+        behind.for_each(|thread| ledger.commit(thread, newest));
         Ok(ledger)
+    }
+
+    /// So many threads write from now on.
+    pub fn set_threads(&self, threads: usize) {
+        if threads > 1 {
+            self.cells.store(0, THREADED);
+        }
     }
 
     /// The file, for a successor.
@@ -180,16 +247,24 @@ impl Ledger {
         self.cells.is_broken()
     }
 
-    /// The epoch in force.
+    /// The epoch of a thread that is in force.
     #[inline]
-    pub fn epoch(&self) -> u64 {
-        self.cells.load(EPOCH)
+    pub fn epoch(&self, thread: usize) -> u64 {
+        self.cells.load(EPOCH + EPOCH_STEP * thread)
     }
 
-    /// Puts everything in force that was prepared with this epoch.
+    /// Puts everything in force that a thread has prepared with this epoch.
     #[inline]
-    pub fn commit(&self, epoch: u64) {
-        self.cells.store(EPOCH, epoch);
+    pub fn commit(&self, thread: usize, epoch: u64) {
+        self.cells.store(EPOCH + EPOCH_STEP * thread, epoch);
+    }
+
+    /// A thread prepares how many parts it has delivered of a chain of another thread's port;
+    /// `chain` is from [`RingRecord::chain`].
+    #[inline]
+    pub fn mark(&self, thread: usize, chain: usize, parts: u16) {
+        let word = marked(thread, self.epoch(thread) + 1, parts);
+        count(&self.cells, chain, word);
     }
 
     /// The number that a port of this name had, if there was one.
@@ -243,10 +318,15 @@ impl Ledger {
         RingPlace::new(&self.cells, port(number), index)
     }
 
-    /// A port's part of the file.
-    pub fn record(self: &Arc<Self>, number: u16) -> PortRecord {
+    /// A port's part of the file, in the hands of this thread.
+    pub fn record(self: &Arc<Self>, number: u16, thread: usize) -> PortRecord {
+        let base = port(number);
+        if self.cells.load(base + THREAD) != thread as u64 {
+            self.cells.store(base + THREAD, thread as u64);
+        }
         PortRecord {
-            base: port(number),
+            base,
+            thread,
             ledger: Arc::clone(self),
         }
     }
@@ -335,6 +415,7 @@ fn port(number: u16) -> usize {
 pub struct PortRecord {
     ledger: Arc<Ledger>,
     base: usize,
+    thread: usize,
 }
 
 impl PortRecord {
@@ -361,6 +442,7 @@ impl PortRecord {
         RingRecord {
             ledger: Arc::clone(&self.ledger),
             port: self.base,
+            thread: self.thread,
             index,
             newest: 0,
         }
@@ -385,6 +467,7 @@ pub struct Resumed {
 pub struct RingRecord {
     ledger: Arc<Ledger>,
     port: usize,
+    thread: usize,
     index: usize,
     /// Which of the two values is the newest.
     newest: usize,
@@ -393,6 +476,18 @@ pub struct RingRecord {
 impl RingRecord {
     fn place(&self) -> RingPlace<'_> {
         RingPlace::new(&self.ledger.cells, self.port, self.index)
+    }
+
+    /// Where a chain's words are, for [`Ledger::mark`].
+    #[inline]
+    pub fn chain(&self, head: u16) -> usize {
+        self.place().chain(head)
+    }
+
+    /// The epoch that is prepared.
+    #[inline]
+    fn next_epoch(&self) -> u64 {
+        self.ledger.epoch(self.thread) + 1
     }
 
     /// What a ring at this place goes on with, if it is known.
@@ -429,7 +524,7 @@ impl RingRecord {
         let ring = self.place();
         let words = usize::from(size) * CHAIN;
         self.ledger.reserve(ring.chains, words)?;
-        let epoch = self.ledger.epoch();
+        let epoch = self.ledger.epoch(self.thread);
         let store = |at: usize, value: u64| ring.cells.store(ring.base + at, value);
         store(0, 0);
         store(SIZE, u64::from(size));
@@ -454,7 +549,7 @@ impl RingRecord {
     /// Prepares what holds with the next epoch.
     #[inline]
     pub fn prepare(&mut self, taken: u64, used: u16) {
-        let epoch = self.ledger.epoch() + 1;
+        let epoch = self.next_epoch();
         let ring = RingPlace::new(&self.ledger.cells, self.port, self.index);
         if ring.cells.load(ring.base + VALUES[self.newest]) != epoch {
             self.newest = 1 - self.newest;
@@ -466,7 +561,7 @@ impl RingRecord {
 
     /// Prepares a chain that was taken and stays so. `order` counts chains of the ring.
     pub fn hold(&self, head: u16, order: u64, parts: u16) {
-        let (epoch, cells) = (self.ledger.epoch() + 1, &self.ledger.cells);
+        let (epoch, cells) = (self.next_epoch(), &self.ledger.cells);
         let chain = self.place().chain(head);
         // Not in force until so many chains are taken.
         cells.store(chain, order + 1);
@@ -477,19 +572,14 @@ impl RingRecord {
 
     /// Prepares how many parts of a chain that is held are delivered.
     pub fn deliver(&self, head: u16, parts: u16) {
-        let (epoch, cells) = (self.ledger.epoch() + 1, &self.ledger.cells);
-        let chain = self.place().chain(head);
-        let count = |at: usize| cells.load(chain + PARTS[at]) >> 16;
-        // The older one; one of this epoch is in force nowhere.
-        let older = usize::from(count(1) < count(0));
-        let at = (0..2).find(|&at| count(at) == epoch).unwrap_or(older);
-        cells.store(chain + PARTS[at], counted(epoch, parts));
+        let word = counted(self.next_epoch(), parts);
+        count(&self.ledger.cells, self.chain(head), word);
     }
 
     /// Prepares the release of a chain that is held.
     #[inline]
     pub fn release(&self, head: u16) {
-        let epoch = self.ledger.epoch() + 1;
+        let epoch = self.next_epoch();
         let chain = self.place().chain(head);
         self.ledger.cells.store(chain + RELEASED, epoch);
     }
@@ -498,6 +588,7 @@ impl RingRecord {
 /// A ring's words.
 struct RingPlace<'a> {
     cells: &'a Cells,
+    port: usize,
     base: usize,
     chains: usize,
 }
@@ -507,6 +598,7 @@ impl<'a> RingPlace<'a> {
     fn new(cells: &'a Cells, port: usize, index: usize) -> Self {
         Self {
             cells,
+            port,
             base: port + RINGS + index * RING,
             chains: port + PAGE + index * CHAINS,
         }
@@ -535,13 +627,33 @@ impl<'a> RingPlace<'a> {
         if order == 0 || self.cells.load(chain + RELEASED) != NEVER {
             return None;
         }
-        let parts = PARTS.map(|at| self.cells.load(chain + at));
-        Some((order, head, parts[0].max(parts[1]) as u16))
+        let parts = PARTS.map(|at| parts_of(self.cells.load(chain + at)));
+        Some((order, head, parts[0].max(parts[1])))
+    }
+
+    /// The epoch of a thread; of none that there can be, 0.
+    fn epoch(&self, thread: u64) -> u64 {
+        let thread = usize::try_from(thread).unwrap_or(usize::MAX);
+        let is_one = thread < THREADS_MAX;
+        if is_one {
+            self.cells.load(EPOCH + EPOCH_STEP * thread)
+        } else {
+            0
+        }
+    }
+
+    /// Whether a count of parts is in force.
+    fn is_counted(&self, word: u64, epoch: u64) -> bool {
+        match word & MARKED {
+            0 => word >> 16 <= epoch,
+            _ => word >> 9 & MARK_EPOCH <= self.epoch((word & !MARKED) >> MARK_THREAD),
+        }
     }
 
     /// Forgets what was prepared and is not in force. Each write leaves in force what was.
     fn tidy(&self) {
-        let (cells, epoch) = (self.cells, self.cells.load(EPOCH));
+        let cells = self.cells;
+        let epoch = self.epoch(cells.load(self.port + THREAD));
         let size = cells.load(self.base + SIZE);
         if cells.load(self.base) == 0 || size > u64::from(SIZE_MAX) {
             return self.end();
@@ -565,7 +677,7 @@ impl<'a> RingPlace<'a> {
                 cells.store(chain + RELEASED, NEVER);
             }
             for at in PARTS {
-                if cells.load(chain + at) >> 16 > epoch {
+                if !self.is_counted(cells.load(chain + at), epoch) {
                     cells.store(chain + at, 0);
                 }
             }

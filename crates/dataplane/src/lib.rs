@@ -1,15 +1,15 @@
 //! The userspace switch: threads, rings and memory around the sans-I/O switch.
 //!
 //! ```text
-//!  configuration ──▶ service ──▶ worker (a thread) ──▶ engine ──▶ ports ──▶ rings, memory, TAP, AF_XDP
+//!  configuration ──▶ service ──▶ workers (threads) ──▶ engine ──▶ ports ──▶ rings, memory, TAP, AF_XDP
 //!  control socket ──orders──────▶   polls, sleeps      vswitch decides: filter, address, queue
 //!  sessions of vhost-user ──▶
 //! ```
 //!
 //! Decisions are made by `vswitch`, which the simulator runs as well. What is here moves bytes: a
 //! frame stays in the memory of the guest that sent it until its receivers have a copy. Memory that
-//! guests share is touched only in [`memory`], and the kernel's interfaces only in [`tap`] and
-//! [`xdp`].
+//! guests share is touched only in [`memory`], the kernel's interfaces only in [`tap`] and [`xdp`],
+//! and what threads share only in [`mesh::ring`].
 
 pub mod adapter;
 pub mod capture;
@@ -24,6 +24,7 @@ pub mod handover;
 pub mod lanes;
 pub mod ledger;
 pub mod memory;
+pub mod mesh;
 pub mod offload;
 pub mod port;
 pub mod report;
@@ -32,5 +33,6 @@ pub mod service;
 pub mod shm;
 pub mod tap;
 pub mod vhost;
+pub mod views;
 pub mod worker;
 pub mod xdp;

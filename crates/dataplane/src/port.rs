@@ -132,6 +132,8 @@ pub enum Port {
     Shm(Box<Cable>),
     /// Queues of an interface of the kernel.
     Xdp(Box<Xdp>),
+    /// A port of another thread, by its number; the engine hands frames over ([`crate::mesh`]).
+    Remote(usize),
 }
 
 impl Port {
@@ -140,6 +142,8 @@ impl Port {
         match self {
             Self::Vhost(device) => device.takes(),
             Self::Tap(_) => Tap::TAKES,
+            // Its own thread does what is left to do.
+            Self::Remote(_) => Takes::ALL,
             Self::Shm(cable) => cable.takes(),
             Self::Xdp(_) => Xdp::TAKES,
         }
@@ -149,7 +153,7 @@ impl Port {
     pub fn is_up(&self) -> bool {
         match self {
             Self::Vhost(device) => device.is_up(),
-            Self::Tap(_) => true,
+            Self::Tap(_) | Self::Remote(_) => true,
             Self::Shm(cable) => cable.plug().is_some(),
             Self::Xdp(xdp) => xdp.is_up(),
         }
@@ -169,18 +173,22 @@ impl Port {
                 None => Ok(Intake::Empty),
             },
             Self::Xdp(xdp) => xdp.take(frame),
+            Self::Remote(_) => Ok(Intake::Empty),
         }
     }
 
-    /// All exits have a frame of this port.
+    /// All exits have a frame of this port. The thread to which it goes home, if that is another
+    /// one.
     #[inline]
-    pub fn release(&mut self, pair: u16, token: u16) {
+    pub fn release(&mut self, pair: u16, token: u16) -> Option<usize> {
         match self {
             Self::Vhost(device) => device.release(pair, token),
             Self::Tap(tap) => tap.release(),
             Self::Shm(cable) => cable.release(token),
             Self::Xdp(xdp) => xdp.release(pair, token),
+            Self::Remote(thread) => return Some(*thread),
         }
+        None
     }
 
     /// A frame of this port has a priority, until it is released.
@@ -196,7 +204,7 @@ impl Port {
     pub fn flow(&self) -> Option<&FlowControl> {
         match self {
             Self::Shm(cable) => cable.flow(),
-            Self::Vhost(_) | Self::Tap(_) | Self::Xdp(_) => None,
+            Self::Vhost(_) | Self::Tap(_) | Self::Xdp(_) | Self::Remote(_) => None,
         }
     }
 
@@ -221,6 +229,7 @@ impl Port {
                 None => Ok(Delivery::Down),
             },
             Self::Xdp(xdp) => Ok(xdp.deliver(frame)),
+            Self::Remote(_) => Ok(Delivery::Refused),
         }
     }
 
@@ -232,6 +241,7 @@ impl Port {
         match self {
             Self::Vhost(device) => device.has_new_room(),
             Self::Tap(tap) => Ok(tap.has_room()),
+            Self::Remote(_) => Ok(true),
             Self::Shm(cable) => cable
                 .plug_mut()
                 .map_or(Ok(true), |plug| plug.has_new_room()),
@@ -246,7 +256,7 @@ impl Port {
     pub fn arm(&mut self) -> Result<bool, Broken> {
         match self {
             Self::Vhost(device) => device.arm(),
-            Self::Tap(_) => Ok(false),
+            Self::Tap(_) | Self::Remote(_) => Ok(false),
             Self::Shm(cable) => cable.plug_mut().map_or(Ok(false), |plug| plug.arm()),
             Self::Xdp(xdp) => Ok(xdp.arm()),
         }
@@ -256,7 +266,7 @@ impl Port {
     pub fn disarm(&mut self) {
         match self {
             Self::Vhost(device) => device.disarm(),
-            Self::Tap(_) | Self::Xdp(_) => {}
+            Self::Tap(_) | Self::Xdp(_) | Self::Remote(_) => {}
             Self::Shm(cable) => {
                 if let Some(plug) = cable.plug_mut() {
                     plug.disarm();
@@ -269,7 +279,7 @@ impl Port {
     pub fn unblock(&mut self) {
         match self {
             Self::Vhost(device) => device.unblock(),
-            Self::Tap(_) => {}
+            Self::Tap(_) | Self::Remote(_) => {}
             Self::Shm(cable) => {
                 if let Some(plug) = cable.plug_mut() {
                     plug.unblock();
@@ -284,7 +294,7 @@ impl Port {
     pub fn publish(&mut self, sent: bool) {
         match self {
             Self::Vhost(device) => device.publish(sent),
-            Self::Tap(_) => {}
+            Self::Tap(_) | Self::Remote(_) => {}
             Self::Shm(cable) => {
                 if let Some(plug) = cable.plug_mut() {
                     plug.publish(sent);
@@ -301,7 +311,7 @@ impl Port {
     pub fn take_again(&mut self, frame: &mut Frame) -> Result<Intake, Broken> {
         match self {
             Self::Vhost(device) => device.take_again(frame),
-            Self::Tap(_) | Self::Shm(_) | Self::Xdp(_) => Ok(Intake::Empty),
+            Self::Tap(_) | Self::Shm(_) | Self::Xdp(_) | Self::Remote(_) => Ok(Intake::Empty),
         }
     }
 }

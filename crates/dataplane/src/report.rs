@@ -91,6 +91,24 @@ impl Report {
     }
 }
 
+impl Report {
+    /// Of all threads of a switch as one; `None`: there is none.
+    pub fn merge(mut reports: impl Iterator<Item = Self>) -> Option<Self> {
+        let first = reports.next()?;
+        Some(reports.fold(first, |mut sum, report| {
+            sum.at_ns = sum.at_ns.max(report.at_ns);
+            sum.keys.extend(report.keys);
+            sum.flows.extend(report.flows);
+            for (name, count) in report.counters {
+                *sum.counters.entry(name).or_default() += count;
+            }
+            sum.ports.extend(report.ports);
+            sum.flows_max += report.flows_max;
+            sum
+        }))
+    }
+}
+
 /// Structures, one after the other, as hexadecimal digits.
 mod hex {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};

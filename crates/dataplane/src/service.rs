@@ -15,6 +15,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -22,6 +23,7 @@ use anyhow::{Context, bail};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
 use sluicegate_core::abi::HashKey;
+use sluicegate_vswitch::filter::Filter;
 
 use crate::{
     adapter,
@@ -31,6 +33,7 @@ use crate::{
     govern::{Govern, Governing},
     handover::{self, Estate},
     ledger::Ledger,
+    mesh,
     port::Port,
     shm::{self, cable::Cable, layout::Layout, pfc::FlowControl, session::Before},
     tap::Tap,
@@ -40,9 +43,12 @@ use crate::{
         link::{Connection, Link, STOPS_WITHIN},
         session::{Mode, Session},
     },
-    worker::{Handle, Running, Worker},
+    worker::{Handle, Pace, Running, Worker},
     xdp::{self, Xdp},
 };
+
+/// Between two looks whether a port's frames have come home.
+const LATER: Duration = Duration::from_millis(1);
 
 /// All connections of a predecessor have heard again what was said on them within this time, or
 /// their guests' frames wait.
@@ -70,7 +76,8 @@ pub struct Reload {
 
 /// A switch that runs.
 pub struct Service {
-    running: Running,
+    /// Its threads.
+    running: Vec<Running>,
     state: Mutex<State>,
     is_replaced: AtomicBool,
 }
@@ -79,6 +86,9 @@ struct State {
     ledger: Arc<Ledger>,
     config: Config,
     numbers: HashMap<String, u16>,
+    /// By number of a port, its thread.
+    threads: HashMap<u16, usize>,
+    handles: Vec<Handle>,
 }
 
 impl Service {
@@ -91,22 +101,19 @@ impl Service {
         let ledger = Ledger::open(&config.state)?;
         let (running, mut state) = State::begin(&config, ledger)?;
         for port in &config.ports {
-            if let Err(error) = state.add(&running.handle, port, None) {
-                running.end();
+            if let Err(error) = state.add(port, None) {
+                running.iter().for_each(Running::end);
                 return Err(error);
             }
         }
         // Nothing was sent before all ports and their addresses were there.
-        let begin = |worker: &mut Worker| {
-            worker.engine.remember();
-            worker.rests = false;
-        };
-        running.handle.call(begin).map_err(failed)?;
+        state.each(|worker| worker.engine.remember())?;
+        state.each(|worker| worker.rests = false)?;
         state.config = config;
         Ok(Self::new(running, state))
     }
 
-    fn new(running: Running, state: State) -> Self {
+    fn new(running: Vec<Running>, state: State) -> Self {
         Self {
             running,
             state: Mutex::new(state),
@@ -131,20 +138,21 @@ impl Service {
             let mut bays = estate.bays.iter();
             let at = bays.position(|bay| bay.name == port.name);
             let old = at.map(|at| estate.bays.swap_remove(at));
-            links.extend(state.add(&running.handle, port, old)?);
+            links.extend(state.add(port, old)?);
         }
         let until = Instant::now() + BEGIN_WITHIN;
         links.iter().for_each(|link| link.wait_until_begun(until));
         handover::ready(&stream)?;
-        let copies = std::mem::take(&mut estate.copies);
-        let begin = move |worker: &mut Worker| {
+        let copies = Arc::new(std::mem::take(&mut estate.copies));
+        state.each(move |worker| {
             worker.engine.remember();
-            for (copy, bytes) in &copies {
-                worker.engine.take_copy(copy, bytes);
+            for (copy, bytes) in copies.iter() {
+                if worker.engine.is_own(copy.exit) {
+                    worker.engine.take_copy(copy, bytes);
+                }
             }
-            worker.rests = false;
-        };
-        running.handle.call(begin).map_err(failed)?;
+        })?;
+        state.each(|worker| worker.rests = false)?;
         let outage_ns = handover::clock_ns().saturating_sub(estate.stopped_ns);
         links.iter().for_each(|link| link.own());
         state.config = config;
@@ -160,53 +168,24 @@ impl Service {
         // Nothing has stopped yet if these fail.
         let control = control.try_clone().context(DESCRIPTORS)?;
         let ledger = state.ledger.file().try_clone().context(DESCRIPTORS)?;
-        let links = self.handle().call(|worker| {
+        let links = state.each(|worker| {
             let sessions = worker.sessions.iter();
             let links = sessions.map(|(&port, session)| (port, Arc::clone(session.link())));
             links.collect::<Vec<_>>()
-        });
-        let links = links.map_err(failed)?;
+        })?;
+        let links = links.concat();
         let done = stop(&links)
-            .and_then(|connections| self.estate(&state, control, ledger, connections))
+            .and_then(|connections| state.estate(control, ledger, connections))
             .and_then(|estate| estate.send(stream))
             .and_then(|()| handover::let_go(stream));
         if done.is_ok() {
             self.is_replaced.store(true, Ordering::Release);
             return Ok(());
         }
-        let go_on = |worker: &mut Worker| (worker.rests, worker.hands_over) = (false, false);
-        // If the worker has ended, the sessions hear that.
-        let _ = self.handle().call(go_on);
+        // If a worker has ended, the sessions hear that.
+        let _ = state.each(|worker| (worker.rests, worker.hands_over) = (false, false));
         links.iter().for_each(|(_, link)| link.go_on());
         done
-    }
-
-    /// Everything that goes over. From now on the worker rests.
-    fn estate(
-        &self,
-        state: &State,
-        control: UnixListener,
-        ledger: File,
-        mut connections: HashMap<u16, Connection>,
-    ) -> anyhow::Result<Estate> {
-        let ports = state.config.ports.iter();
-        let kinds = ports.map(|port| (port.name.clone(), in_words(port)));
-        let kinds = kinds.collect();
-        let estate = self.handle().call(move |worker| {
-            (worker.rests, worker.hands_over) = (true, true);
-            worker.engine.settle();
-            let stopped_ns = handover::clock_ns();
-            let copies = worker.engine.copies();
-            let bays = worker.bays(kinds, |port| connections.remove(&port));
-            bays.map(|bays| Estate {
-                control,
-                ledger,
-                bays,
-                copies,
-                stopped_ns,
-            })
-        });
-        estate.map_err(failed)?.context(DESCRIPTORS)
     }
 
     /// Whether another process has taken over. This one must end, and leave everything as it is.
@@ -228,17 +207,31 @@ impl Service {
         named.chain(adapters).collect()
     }
 
-    /// Gives orders to its thread.
+    /// Gives orders to its first thread.
     pub fn handle(&self) -> &Handle {
-        &self.running.handle
+        &self.running[0].handle
+    }
+
+    /// Does something in each of its threads, one after the other; their results.
+    ///
+    /// # Errors
+    /// The switch has ended.
+    pub fn each<T: Send + 'static>(
+        &self,
+        order: impl FnOnce(&mut Worker) -> T + Clone + Send + 'static,
+    ) -> Result<Vec<T>, String> {
+        let threads = self.running.iter();
+        threads.map(|it| it.handle.call(order.clone())).collect()
     }
 
     /// Puts another configuration in force. Ports that it does not change are not touched.
     ///
     /// # Errors
-    /// A new port's socket or interface cannot be had; the changes before it are in force.
+    /// A port would move to another thread: nothing has changed. A new port's socket or interface
+    /// cannot be had: the changes before it are in force.
     pub fn reload(&self, config: Config) -> anyhow::Result<Reload> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.refuse_moves(&config)?;
         let limits = |config: &Config| config.governing.as_ref().map(|it| it.limits);
         let has_grown = limits(&state.config).is_some_and(|before| {
             let now = limits(&config);
@@ -246,6 +239,7 @@ impl Service {
         });
         let mut reload = Reload {
             needs_restart: has_grown
+                || config.threads != state.config.threads
                 || (config.choice, config.pace, &config.socket, &config.state)
                     != (
                         state.config.choice,
@@ -259,10 +253,9 @@ impl Service {
             adapter::apply(&config.adapters)?;
             state.config.adapters.clone_from(&config.adapters);
         }
-        state.govern(&self.running.handle, &config, &mut reload)?;
+        state.govern(&config, &mut reload)?;
         let before = state.config.ports.clone();
-        let lost = self.handle().call(|worker| worker.engine.lost());
-        let lost = lost.map_err(failed)?;
+        let lost = state.each(|worker| worker.engine.lost())?.concat();
         let kept = |port: &PortConfig| {
             if lost.contains(&port.name) {
                 return false;
@@ -272,20 +265,20 @@ impl Service {
         };
         for port in before.iter().filter(|port| !kept(port)) {
             let number = state.number(&port.name)?;
-            state.remove(&self.running.handle, &port.name)?;
+            state.remove(&port.name)?;
             state.ledger.forget(number);
             reload.removed.push(port.name.clone());
         }
         for port in &config.ports {
             let old = before.iter().find(|old| old.name == port.name && kept(old));
             match old {
-                Some(old) if old == port => {}
+                Some(old) if is_same(old, port) => {}
                 Some(_) => {
-                    state.change(&self.running.handle, port)?;
+                    state.change(port)?;
                     reload.changed.push(port.name.clone());
                 }
                 None => {
-                    state.add(&self.running.handle, port, None)?;
+                    state.add(port, None)?;
                     reload.added.push(port.name.clone());
                 }
             }
@@ -293,9 +286,9 @@ impl Service {
         Ok(reload)
     }
 
-    /// Whether its thread has ended.
+    /// Whether any of its threads has ended.
     pub fn has_ended(&self) -> bool {
-        self.running.has_ended()
+        self.running.iter().any(Running::has_ended)
     }
 
     /// Ends the switch. Frames that wait stay in the rings of their senders for a successor. False:
@@ -306,7 +299,7 @@ impl Service {
         if self.is_replaced() {
             return false;
         }
-        self.running.end();
+        self.running.iter().for_each(Running::end);
         true
     }
 }
@@ -328,11 +321,32 @@ fn stop(links: &[(u16, Arc<Link>)]) -> anyhow::Result<HashMap<u16, Connection>> 
     Ok(connections)
 }
 
-/// Enforcement by a policy, at no port yet.
-fn govern(governing: Option<&Governing>) -> anyhow::Result<Option<Govern>> {
+/// Whether a port is as before; on which thread it is to be has been looked at.
+fn is_same(old: &PortConfig, new: &PortConfig) -> bool {
+    let thread = new.thread;
+    let old = PortConfig {
+        thread,
+        ..old.clone()
+    };
+    old == *new
+}
+
+/// Flows of a thread at least.
+const FLOWS_MIN: usize = 64;
+
+/// Enforcement by a policy, at no port yet, in one of so many threads. They share the flows that
+/// there may be.
+fn govern(
+    governing: Option<&Governing>,
+    thread: usize,
+    threads: usize,
+) -> anyhow::Result<Option<Govern>> {
     let Some(governing) = governing else {
         return Ok(None);
     };
+    let mut governing = governing.clone();
+    let flows = &mut governing.limits.flows;
+    *flows = (*flows / threads).max(FLOWS_MIN.min(*flows));
     let mut key = HashKey {
         spread: secret()?[0] | 1,
         ..HashKey::default()
@@ -341,7 +355,8 @@ fn govern(governing: Option<&Governing>) -> anyhow::Result<Option<Govern>> {
         let word = secret()?[0];
         (pair[0], pair[1]) = (word as u32, (word >> 32) as u32);
     }
-    Ok(Some(Govern::new(governing.clone(), key)))
+    let govern = Govern::new(governing, key);
+    Ok(Some(govern.of_thread(thread, threads)))
 }
 
 fn failed(reason: String) -> anyhow::Error {
@@ -350,30 +365,156 @@ fn failed(reason: String) -> anyhow::Error {
 
 impl State {
     /// A switch without ports, which rests.
-    fn begin(config: &Config, ledger: Arc<Ledger>) -> anyhow::Result<(Running, Self)> {
-        let mut engine = Engine::new(config.choice, secret()?);
-        engine.govern = govern(config.governing.as_ref())?;
-        engine.keep(Arc::clone(&ledger));
-        let running = Worker::start(engine, config.pace)?;
-        let watched = Arc::clone(&ledger);
-        let watch = |worker: &mut Worker| worker.ledger = Some(watched);
-        running.handle.call(watch).map_err(failed)?;
+    fn begin(config: &Config, ledger: Arc<Ledger>) -> anyhow::Result<(Vec<Running>, Self)> {
+        let threads = config.threads.len();
+        ledger.set_threads(threads);
+        let start = Instant::now();
+        let hash_key = secret()?;
+        let mut running = Vec::new();
+        for mesh in mesh::connect(threads)? {
+            let (thread, mut engine) = (mesh.me, Engine::new(config.choice, hash_key));
+            engine.govern = govern(config.governing.as_ref(), thread, threads)?;
+            engine.keep(Arc::clone(&ledger));
+            if threads > 1 {
+                engine.join(mesh);
+            }
+            let pace = Pace {
+                cpu: config.threads[thread],
+                ..config.pace
+            };
+            running.push(Worker::start(engine, pace, start)?);
+        }
         let state = Self {
-            ledger,
+            ledger: Arc::clone(&ledger),
             config: Config {
                 ports: Vec::new(),
                 ..config.clone()
             },
             numbers: HashMap::new(),
+            threads: HashMap::new(),
+            handles: running.iter().map(|it| it.handle.clone()).collect(),
         };
+        // One of them looks whether it is broken.
+        let watch = move |worker: &mut Worker| worker.ledger = Some(ledger);
+        state.handles[0].call(watch).map_err(failed)?;
         Ok((running, state))
+    }
+
+    /// Does something in each thread, one after the other; their results.
+    fn each<T: Send + 'static>(
+        &self,
+        order: impl FnOnce(&mut Worker) -> T + Clone + Send + 'static,
+    ) -> anyhow::Result<Vec<T>> {
+        let each = self.handles.iter();
+        each.map(|handle| handle.call(order.clone()).map_err(failed))
+            .collect()
+    }
+
+    /// Everything that goes over. From now on the threads rest.
+    fn estate(
+        &self,
+        control: UnixListener,
+        ledger: File,
+        mut connections: HashMap<u16, Connection>,
+    ) -> anyhow::Result<Estate> {
+        let ports = self.config.ports.iter();
+        let kinds = ports.map(|port| (port.name.clone(), in_words(port)));
+        let kinds: HashMap<_, _> = kinds.collect();
+        self.each(|worker| {
+            (worker.rests, worker.hands_over) = (true, true);
+            worker.engine.settle();
+        })?;
+        let stopped_ns = handover::clock_ns();
+        // What is between threads arrives, and then what comes home.
+        for _ in 0..2 {
+            self.each(|worker| worker.engine.finish_parcels())?;
+        }
+        let mut bays = Vec::new();
+        for handle in &self.handles {
+            let kinds = kinds.clone();
+            let some = handle.call(move |worker| {
+                let some = worker.bays(kinds, |port| connections.remove(&port));
+                (some, connections)
+            });
+            let (some, left) = some.map_err(failed)?;
+            bays.extend(some.context(DESCRIPTORS)?);
+            connections = left;
+        }
+        self.add_counters(&mut bays)?;
+        Ok(Estate {
+            control,
+            ledger,
+            bays,
+            copies: self.copies()?,
+            stopped_ns,
+        })
+    }
+
+    /// Adds what threads have counted of ports of others.
+    fn add_counters(&self, bays: &mut [handover::Bay]) -> anyhow::Result<()> {
+        let counters = self.each(|worker| {
+            let engine = &worker.engine;
+            let others = engine.bays().filter(|(number, _)| !engine.is_own(*number));
+            let others = others.map(|(_, bay)| (bay.name.clone(), bay.counters));
+            others.collect::<Vec<_>>()
+        })?;
+        for (name, counters) in counters.concat() {
+            if let Some(bay) = bays.iter_mut().find(|bay| bay.name == name) {
+                bay.counters.add(&counters);
+            }
+        }
+        Ok(())
+    }
+
+    /// Frames that a successor finds in no ring. Those at the thread of their exit are older than
+    /// those that wait to get there.
+    fn copies(&self) -> anyhow::Result<Vec<(handover::Copy, Vec<u8>)>> {
+        let each = self.each(|worker| {
+            let copies = worker.engine.copies().into_iter();
+            copies.partition::<Vec<_>, _>(|(copy, _)| worker.engine.is_own(copy.exit))
+        })?;
+        let (first, then): (Vec<_>, Vec<_>) = each.into_iter().unzip();
+        Ok(first.into_iter().chain(then).flatten().collect())
+    }
+
+    /// The thread of a new port: the one of the file, or else one with the fewest ports.
+    fn choose_thread(&self, config: &PortConfig) -> usize {
+        let ports = |thread: usize| self.threads.values().filter(|&&it| it == thread).count();
+        let all = 0..self.handles.len();
+        let fewest = || all.min_by_key(|&thread| ports(thread));
+        config.thread.or_else(fewest).unwrap_or(0)
+    }
+
+    /// # Errors
+    /// A port would be on another thread.
+    fn refuse_moves(&self, config: &Config) -> anyhow::Result<()> {
+        let threads = self.handles.len();
+        for port in &config.ports {
+            let Some(wanted) = port.thread else { continue };
+            let number = self.numbers.get(&port.name);
+            let has = number.and_then(|number| self.threads.get(number));
+            let advice = "restart it, or let another process take over: run --take-over";
+            match has {
+                Some(&has) if has != wanted => bail!(
+                    "port '{}' is on thread {has} and would move to thread {wanted} while the \
+                     switch runs; {advice}",
+                    port.name
+                ),
+                None if wanted >= threads => bail!(
+                    "port '{}' would be on thread {wanted}, and the switch that runs has \
+                     {threads}; {advice}",
+                    port.name
+                ),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Adds a port, with what another process had of it. Returns what says when the connection of
     /// that process has begun here.
     fn add(
         &mut self,
-        handle: &Handle,
         config: &PortConfig,
         old: Option<handover::Bay>,
     ) -> anyhow::Result<Option<Arc<Link>>> {
@@ -392,9 +533,11 @@ impl State {
         }
         let (counters, closed) = (old.counters, old.closed.take());
         let number = self.choose_number(&config.name)?;
+        let thread = self.choose_thread(config);
+        let handle = self.handles[thread].clone();
         let port = match &config.kind {
             Kind::VhostUser(..) => {
-                let record = self.ledger.record(number);
+                let record = self.ledger.record(number, thread);
                 Port::Vhost(Box::new(Device::new(Some(record))))
             }
             Kind::Tap(name) => Port::Tap(Box::new(match old.tap.take() {
@@ -409,12 +552,13 @@ impl State {
                 .with_context(|| format!("port {}", config.name))?,
             )),
             Kind::Shm(_, wanted) => {
-                let record = self.ledger.record(number);
+                let record = self.ledger.record(number, thread);
                 let flow = wanted.pfc.map(|pfc| FlowControl::new(pfc, number));
                 Port::Shm(Box::new(Cable::new(Some(record)).with_flow(flow)))
             }
         };
         let about = config.clone();
+        self.add_elsewhere(number, thread, config)?;
         handle
             .call(move |worker| {
                 let (name, member, filter) = (about.name.clone(), about.member, about.filter);
@@ -430,12 +574,13 @@ impl State {
             })
             .map_err(failed)?;
         self.numbers.insert(config.name.clone(), number);
+        self.threads.insert(number, thread);
         self.config.ports.push(config.clone());
         let begins = old.connection.is_some();
-        let session = match begin(config, old, number, handle) {
+        let session = match begin(config, old, number, &handle) {
             Ok(session) => session,
             Err(error) => {
-                self.remove(handle, &config.name)?;
+                self.remove(&config.name)?;
                 return Err(error.context(format!("port {}", config.name)));
             }
         };
@@ -446,6 +591,21 @@ impl State {
         let keep = move |worker: &mut Worker| worker.sessions.insert(number, session).is_some();
         handle.call(keep).map_err(failed)?;
         Ok(link)
+    }
+
+    /// Other threads know a port as one that is elsewhere.
+    fn add_elsewhere(&self, number: u16, thread: usize, config: &PortConfig) -> anyhow::Result<()> {
+        for (_, handle) in self.handles.iter().enumerate().filter(|it| it.0 != thread) {
+            let (name, member) = (config.name.clone(), config.member.clone());
+            let port = Port::Remote(thread);
+            handle
+                .call(move |worker| {
+                    let filter = Filter::default();
+                    worker.engine.add(number, name, port, member, filter);
+                })
+                .map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// A port of the same name has the number that it had in a predecessor.
@@ -460,12 +620,7 @@ impl State {
 
     /// Puts another policy in force. Ports that begin to be governed are among the changed ones;
     /// where there is no policy any more, all flows are forgotten.
-    fn govern(
-        &mut self,
-        handle: &Handle,
-        config: &Config,
-        reload: &mut Reload,
-    ) -> anyhow::Result<()> {
+    fn govern(&mut self, config: &Config, reload: &mut Reload) -> anyhow::Result<()> {
         // The tables keep the bounds with which they were made.
         let kept = self.config.governing.as_ref().map(|it| it.limits);
         let wanted = config.governing.clone().map(|new| Governing {
@@ -476,29 +631,33 @@ impl State {
             return Ok(());
         }
         reload.policy = true;
-        let fresh = match (&self.config.governing, &wanted) {
-            (None, new) => govern(new.as_ref())?,
-            _ => None,
-        };
-        let new = wanted.clone();
-        let order = move |worker: &mut Worker| match (&mut worker.engine.govern, new) {
-            (Some(govern), Some(new)) => govern.reload(new),
-            (govern, _) => {
-                *govern = fresh;
-                0
-            }
-        };
-        reload.flows_rematched = handle.call(order).map_err(failed)?;
+        let threads = self.handles.len();
+        for (thread, handle) in self.handles.iter().enumerate() {
+            let fresh = match (&self.config.governing, &wanted) {
+                (None, new) => govern(new.as_ref(), thread, threads)?,
+                _ => None,
+            };
+            let new = wanted.clone();
+            let order = move |worker: &mut Worker| match (&mut worker.engine.govern, new) {
+                (Some(govern), Some(new)) => govern.reload(new),
+                (govern, _) => {
+                    *govern = fresh;
+                    0
+                }
+            };
+            reload.flows_rematched += handle.call(order).map_err(failed)?;
+        }
         self.config.governing = wanted;
         Ok(())
     }
 
-    fn change(&mut self, handle: &Handle, config: &PortConfig) -> anyhow::Result<()> {
+    fn change(&mut self, config: &PortConfig) -> anyhow::Result<()> {
         let number = self.number(&config.name)?;
+        let (member, filter) = (config.member.clone(), config.filter.clone());
+        self.each(move |worker| worker.engine.change(number, member, filter))?;
         let new = config.clone();
-        handle
+        self.handle(number)
             .call(move |worker| {
-                worker.engine.change(number, new.member, new.filter);
                 if let Some(bay) = worker.engine.bay_mut(number) {
                     bay.priority = new.priority;
                 }
@@ -518,21 +677,40 @@ impl State {
 
     /// Removes a port after its session, which tells the worker nothing any more and has given its
     /// socket back.
-    fn remove(&mut self, handle: &Handle, name: &str) -> anyhow::Result<()> {
+    fn remove(&mut self, name: &str) -> anyhow::Result<()> {
         let number = self.number(name)?;
+        let handle = self.handle(number);
         let session = handle.call(move |worker| worker.sessions.remove(&number));
         if let Some(session) = session.map_err(failed)? {
             session.end();
         }
-        handle
-            .call(move |worker| {
+        // In the order in which nothing of it is left behind.
+        let remove = move |worker: &mut Worker| {
+            let is_home = worker.engine.bring_home(number);
+            if is_home {
                 worker.engine.remove(number);
                 worker.watch();
-            })
-            .map_err(failed)?;
+            }
+            is_home
+        };
+        while !handle.call(remove).map_err(failed)? {
+            thread::sleep(LATER);
+        }
+        self.each(move |worker| {
+            if worker.engine.bay_mut(number).is_some() {
+                worker.engine.remove(number);
+            }
+        })?;
         self.numbers.remove(name);
+        self.threads.remove(&number);
         self.config.ports.retain(|port| port.name != name);
         Ok(())
+    }
+
+    /// Gives orders to the thread of a port.
+    fn handle(&self, number: u16) -> Handle {
+        let thread = self.threads.get(&number).copied().unwrap_or(0);
+        self.handles[thread].clone()
     }
 
     fn number(&self, name: &str) -> anyhow::Result<u16> {

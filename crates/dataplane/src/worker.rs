@@ -1,4 +1,4 @@
-//! The thread that owns the ports.
+//! A thread with its ports.
 //!
 //! It polls while there is work, and for [`Pace::spin_ns`] longer. Then it asks all senders for
 //! kicks, looks once more, and sleeps until a kick, a frame of the kernel, or an order comes.
@@ -57,6 +57,9 @@ const LATER: Duration = Duration::from_millis(1);
 /// In the data of an event: an order, and not a port.
 const ORDER: u64 = u64::MAX;
 
+/// As [`ORDER`]: another thread of the switch has something.
+const BELL: u64 = u64::MAX - 1;
+
 /// Orders that are obeyed between two polls.
 const ORDERS_PER_POLL: usize = 16;
 
@@ -111,11 +114,11 @@ impl Handle {
 
 impl Owner for Handle {
     /// While everything is handed over nothing changes: this waits until the switch goes on, or its
-    /// process ends.
+    /// process ends. It also waits until the port's frames have come home from other threads.
     fn change(&self, port: u16, mut change: Change) -> Result<u16, String> {
         loop {
             let answer = self.call(move |worker| {
-                if worker.hands_over {
+                if worker.hands_over || !worker.engine.may_apply(port, &change) {
                     return Err(change);
                 }
                 worker.engine.set_now(worker.now_ns());
@@ -193,11 +196,12 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts a thread for a switch. It rests until its ports are complete.
+    /// Starts a thread for a switch, which counts time from `start`. It rests until its ports are
+    /// complete.
     ///
     /// # Errors
     /// The kernel gives no thread, eventfd or epoll.
-    pub fn start(engine: Engine, pace: Pace) -> anyhow::Result<Running> {
+    pub fn start(engine: Engine, pace: Pace, start: Instant) -> anyhow::Result<Running> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let orders = Arc::new(Orders {
             queue: Mutex::new(Some(VecDeque::new())),
@@ -215,23 +219,31 @@ impl Worker {
             pace,
             orders,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).context("no epoll")?,
-            start: Instant::now(),
+            start,
             worked_ns: 0,
             kept_ns: 0,
             ends: false,
         };
         worker.watch();
-        let thread = thread::Builder::new()
-            .name("switch".to_owned())
-            .spawn(move || {
-                let _ending = Ending(Arc::clone(&worker.orders));
-                worker.run();
-            })?;
+        let number = worker.engine.mesh().map_or(0, |mesh| mesh.me);
+        let name = match number {
+            0 => "switch".to_owned(),
+            _ => format!("switch-{number}"),
+        };
+        let thread = thread::Builder::new().name(name).spawn(move || {
+            let _ending = Ending(Arc::clone(&worker.orders));
+            worker.run();
+        })?;
         let thread = Mutex::new(Some(thread));
         Ok(Running { handle, thread })
     }
 
-    /// Nanoseconds since it started.
+    /// How it waits.
+    pub fn pace(&self) -> Pace {
+        self.pace
+    }
+
+    /// Nanoseconds since the switch started.
     pub fn now_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
@@ -333,7 +345,11 @@ impl Worker {
         for event in &events {
             let data = event.data.u64();
             woken = true;
-            if data != ORDER {
+            if data == BELL {
+                if let Some(mesh) = self.engine.mesh() {
+                    mesh.bell().hush();
+                }
+            } else if data != ORDER {
                 self.engine
                     .kicked((data >> 16) as u16, (data & 0xffff) as usize);
             }
@@ -351,19 +367,21 @@ impl Worker {
         mut kinds: HashMap<String, String>,
         mut connection: impl FnMut(u16) -> Option<Connection>,
     ) -> anyhow::Result<Vec<handover::Bay>> {
-        let bays = self.engine.bays().map(|(number, bay)| {
+        let own = self.engine.bays();
+        let own = own.filter(|(number, _)| self.engine.is_own(*number));
+        let bays = own.map(|(number, bay)| {
             let listener = self.sessions.get(&number).and_then(Session::listener);
             let tap = match &bay.port {
                 Port::Tap(tap) => Some(tap.descriptor().try_clone_to_owned()?.into()),
-                Port::Vhost(_) | Port::Shm(_) | Port::Xdp(_) => None,
+                Port::Vhost(_) | Port::Shm(_) | Port::Xdp(_) | Port::Remote(_) => None,
             };
             let cable = match &bay.port {
                 Port::Shm(cable) => cable.state(self.now_ns()),
-                Port::Vhost(_) | Port::Tap(_) | Port::Xdp(_) => None,
+                Port::Vhost(_) | Port::Tap(_) | Port::Xdp(_) | Port::Remote(_) => None,
             };
             let xdp = match &bay.port {
                 Port::Xdp(xdp) => xdp.estate()?,
-                Port::Vhost(_) | Port::Tap(_) | Port::Shm(_) => None,
+                Port::Vhost(_) | Port::Tap(_) | Port::Shm(_) | Port::Remote(_) => None,
             };
             Ok(handover::Bay {
                 name: bay.name.clone(),
@@ -395,6 +413,9 @@ impl Worker {
             }
         };
         add(&self.orders.wake, ORDER);
+        if let Some(mesh) = self.engine.mesh() {
+            add(mesh.bell().descriptor(), BELL);
+        }
         for (port, bay) in self.engine.bays() {
             let data = u64::from(port) << 16;
             match &bay.port {
@@ -414,6 +435,7 @@ impl Worker {
                         add(&socket, data | queue as u64);
                     }
                 }
+                Port::Remote(_) => {}
             }
         }
         self.epoll = fresh;

@@ -87,7 +87,7 @@ fn a_receiver_that_takes_nothing_stalls_those_who_send_to_it_alone() {
     }
     until("a full ring", || a.room() == 0);
     assert_eq!(sent, 2 * u64::from(common::SIZE));
-    let waiting = bench.ask(|worker| worker.engine.waiting(2));
+    let waiting = bench.waiting(2);
     assert_eq!(waiting.0, [(0, usize::from(common::SIZE))]);
     assert!(waiting.1.is_some());
     for number in 0..1000 {
@@ -119,9 +119,7 @@ fn frames_for_others_pass_those_that_wait() {
     for number in 0..300 {
         until("room", || a.send(&frame(mac(3), mac(1), number, 60)));
     }
-    until("a full receiver", || {
-        bench.ask(|worker| worker.engine.waiting(1).1.is_some())
-    });
+    until("a full receiver", || bench.waiting(1).1.is_some());
     for number in 0..1000 {
         until("room", || a.send(&frame(mac(4), mac(1), number, 60)));
         assert_eq!(common::number(&c.expect()), (1, number));
@@ -168,9 +166,7 @@ fn frames_outlive_the_ring_and_the_guest_that_sent_them() {
         until("room", || a.send(&frame(mac(2), mac(1), number, 1000)));
     }
     let left = 400 - usize::from(common::SIZE);
-    until("all read", || {
-        bench.ask(move |worker| worker.engine.waiting(1).0 == [(0, left)])
-    });
+    until("all read", || bench.waiting(1).0 == [(0, left)]);
     // 401 chains were read: the introduction and 400 frames; all are used again.
     assert_eq!(a.stop(1), 401);
     assert_eq!(a.room(), usize::from(common::SIZE));
@@ -266,7 +262,7 @@ fn a_guest_that_resets_its_ring_over_and_over_fills_no_memory() {
         a.stop(1);
     }
     let left = bench.drops(0, Drop::Left);
-    let held = bench.ask(|worker| worker.engine.held()) as u64;
+    let held = bench.held() as u64;
     assert!(held * 1500 < 17 << 20, "{held} frames");
     // A ring that stops leaves what the switch has not read.
     let read = bench.ask(|worker| {

@@ -40,7 +40,7 @@ fn lossless_priorities_wait_and_others_are_dropped() {
         b.room() == usize::from(SIZE)
     });
     assert_eq!(bench.drops(2, Drop::Full), 1000 - 10);
-    let (waiting, _) = bench.ask(|worker| worker.engine.waiting(2));
+    let (waiting, _) = bench.waiting(2);
     assert_eq!(
         waiting.iter().map(|(_, frames)| frames).sum::<usize>(),
         256 + 10
@@ -80,7 +80,7 @@ fn higher_priorities_leave_first() {
     (0..30).for_each(|number| send(6, ring + 100 + number));
     (0..30).for_each(|number| send(4, ring + 200 + number));
     until("all read", || {
-        let (waiting, _) = bench.ask(|worker| worker.engine.waiting(1));
+        let (waiting, _) = bench.waiting(1);
         waiting == [(0, 90)]
     });
     let order = [100..130, 200..230, 0..30].into_iter().flatten();

@@ -31,12 +31,13 @@ struct Process {
 }
 
 impl Process {
-    /// With a port for each name.
-    fn start(name: &str, ports: &[(&str, &str)]) -> Self {
+    /// With these keys of `[switch]` and a port for each name.
+    fn start(name: &str, switch: &str, ports: &[(&str, &str)]) -> Self {
         let directory = env::temp_dir().join(format!("sg-survive-{}-{name}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
         let socket = |name: &str| directory.join(format!("{name}.sock"));
-        let mut text = format!("[switch]\nsocket = \"{}\"\n", socket("switch").display());
+        let control = socket("switch");
+        let mut text = format!("[switch]\nsocket = \"{}\"\n{switch}\n", control.display());
         for (name, keys) in ports {
             let socket = socket(name);
             let socket = socket.display();
@@ -212,8 +213,17 @@ fn frames() -> u64 {
 
 #[test]
 fn switches_that_replace_each_other_lose_and_double_nothing() {
+    replace("replaced", "");
+}
+
+#[test]
+fn nor_do_those_with_two_threads() {
+    replace("replaced-2", "threads = 2");
+}
+
+fn replace(name: &str, switch: &str) {
     let ports = [("a", ""), ("b", ""), ("sink", ""), ("half", "vlan = 7")];
-    let mut process = Process::start("replaced", &ports);
+    let mut process = Process::start(name, switch, &ports);
     // A frontend that leaves a message unfinished stops nobody.
     let mut half = None;
     until("a connection", || {
@@ -252,7 +262,16 @@ fn switches_that_replace_each_other_lose_and_double_nothing() {
 
 #[test]
 fn a_switch_that_is_killed_over_and_over_loses_and_doubles_nothing() {
-    let mut process = Process::start("killed", &[("a", ""), ("b", ""), ("sink", "")]);
+    kill("killed", "");
+}
+
+#[test]
+fn nor_does_one_with_two_threads() {
+    kill("killed-2", "threads = 2");
+}
+
+fn kill(name: &str, switch: &str) {
+    let mut process = Process::start(name, switch, &[("a", ""), ("b", ""), ("sink", "")]);
     let (mut kills, mut before) = (0, 0);
     flow(&mut process, frames(), |process, shared| {
         // It lives until some frames have come, so that each life is one.

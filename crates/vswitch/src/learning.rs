@@ -89,6 +89,8 @@ pub enum Route {
 struct Learned {
     port: u16,
     seen_ns: u64,
+    /// When it was among the changes last.
+    told_ns: u64,
 }
 
 /// The bounds of the table.
@@ -164,6 +166,8 @@ pub struct Learning {
     /// Addresses that were learned or have moved, by key and port, if somebody keeps them.
     changes: Vec<(u64, u16)>,
     watched: bool,
+    /// After so long an address that is seen is among the changes again, ns.
+    retell_ns: u64,
 }
 
 /// An address is looked up in the table at most once in so long while its port sends for it alone.
@@ -191,12 +195,30 @@ impl Learning {
             refused: 0,
             changes: Vec::new(),
             watched: false,
+            retell_ns: u64::MAX,
         }
     }
 
     /// From now on [`Learning::changes`] grows with each address that is learned or moves.
     pub fn watch(&mut self) {
         self.watched = true;
+    }
+
+    /// As [`Learning::watch`]; and an address that goes on sending is among the changes again after
+    /// an eighth of the time after which it ages, for tables that hear of it ([`Learning::hear`]).
+    pub fn watch_for_others(&mut self) {
+        self.watched = true;
+        self.retell_ns = self.limits.ageing_ns / 8;
+    }
+
+    /// Another part of the switch has seen an address at one of its ports. What is known better
+    /// stays; at the same time the higher port has it, so that all tables come to the same.
+    pub fn hear(&mut self, key: u64, port: u16, seen_ns: u64) {
+        let known = self.table.get(&key);
+        let is_older = known.is_some_and(|known| (known.seen_ns, known.port) > (seen_ns, port));
+        if !is_older {
+            self.restore(key, port, seen_ns);
+        }
     }
 
     /// Addresses that were learned or have moved, by key and port, for the caller to take away.
@@ -287,6 +309,10 @@ impl Learning {
         let moved = match known {
             Some(learned) if learned.port == port => {
                 learned.seen_ns = now_ns;
+                if now_ns.saturating_sub(learned.told_ns) > self.retell_ns {
+                    learned.told_ns = now_ns;
+                    self.changes.push((key, port));
+                }
                 None
             }
             _ if *count >= self.limits.per_port => {
@@ -295,11 +321,15 @@ impl Learning {
             }
             _ => {
                 *count += 1;
-                let seen_ns = now_ns;
                 if self.watched {
                     self.changes.push((key, port));
                 }
-                self.table.insert(key, Learned { port, seen_ns })
+                let learned = Learned {
+                    port,
+                    seen_ns: now_ns,
+                    told_ns: now_ns,
+                };
+                self.table.insert(key, learned)
             }
         };
         if let Some(before) = moved {
@@ -402,6 +432,33 @@ mod tests {
         assert_eq!(table.refused(), 92);
         table.route(0, 1, B, ALL, 0);
         assert_eq!(table.route(0, 0, A, B, 0), Route::To(1));
+    }
+
+    #[test]
+    fn tables_that_hear_of_each_other_come_to_the_same() {
+        let (mut one, mut other) = (table(2, 100), table(2, 100));
+        one.watch_for_others();
+        other.watch_for_others();
+        // An address moves back and forth, and both tables hear late.
+        one.route(0, 0, A, ALL, 10);
+        other.route(0, 1, A, ALL, 20);
+        let (first, then) = (one.changes()[0], other.changes()[0]);
+        one.hear(then.0, then.1, 20);
+        other.hear(first.0, first.1, 10);
+        for table in [&mut one, &mut other] {
+            let port = table.addresses().map(|it| it.2).collect::<Vec<_>>();
+            assert_eq!(port, [1]);
+            table.changes().clear();
+        }
+        // An address that goes on sending is told again, and not more often.
+        for seconds in 1..=80 {
+            other.route(0, 1, A, ALL, seconds * SECOND);
+        }
+        assert_eq!(other.changes().len(), 2, "at 38 s and 76 s");
+        // Ports of other VLANs hear nothing.
+        one.set_port(1, Some(Membership::Access(7)));
+        one.hear(then.0, then.1, 90 * SECOND);
+        assert_eq!(one.addresses().count(), 0);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
     io::{self, ErrorKind, Write},
     os::unix::net::UnixStream,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 use sluicegate_config::table::nearest;
 
-use super::{Asked, Point, ROOM};
+use super::{Asked, Point, ROOM, Tap};
 use crate::{service::Service, worker::Worker};
 
 /// Between two looks at a ring that was empty: short enough that it does not fill meanwhile.
@@ -38,7 +38,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Those of its connection.
 pub fn serve(mut stream: UnixStream, asked: &Asked, service: &Service) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
-    let (records, is_complete, points) = match begin(asked, service) {
+    let Begun {
+        records,
+        tap,
+        is_complete,
+        points,
+    } = match begin(asked, service) {
         Ok(begun) => begun,
         Err(error) => return writeln!(stream, "{}", json!({ "error": format!("{error:#}") })),
     };
@@ -51,41 +56,74 @@ pub fn serve(mut stream: UnixStream, asked: &Asked, service: &Service) -> io::Re
             is_complete.load(Ordering::Acquire)
                 || until.is_some_and(|until| Instant::now() >= until)
                 || service.is_replaced()
+                || service.has_ended()
         })
     });
-    let end = move |worker: &mut Worker| worker.engine.end_capture(&is_complete);
-    // A switch that has ended has left what it had captured, and no counts.
-    let tap = service.handle().call(end).ok().flatten();
+    let shown = Arc::clone(&tap);
+    let ended = service.each(move |worker| worker.engine.end_capture(&shown));
     followed?;
     session.drain()?;
-    if let Some(tap) = tap {
+    // A switch that has ended has left what it had captured, and no counts.
+    if let Some(Ok(tap)) = ended
+        .ok()
+        .and_then(|_| Arc::into_inner(tap))
+        .map(Mutex::into_inner)
+    {
         tap.finish()?;
     }
     session.drain()
 }
 
-/// A ring that fills from now on, what says that it has all, and the names of what is captured.
-fn begin(
-    asked: &Asked,
-    service: &Service,
-) -> anyhow::Result<(Consumer<u8>, Arc<AtomicBool>, Vec<String>)> {
-    let names = |worker: &mut Worker| {
-        let bays = worker.engine.bays().map(|(_, bay)| bay.name.clone());
+/// A capture that has begun.
+struct Begun {
+    /// A ring that fills from now on.
+    records: Consumer<u8>,
+    tap: Arc<Mutex<Tap>>,
+    /// Says that it has all.
+    is_complete: Arc<AtomicBool>,
+    /// The names of what is captured.
+    points: Vec<String>,
+}
+
+fn begin(asked: &Asked, service: &Service) -> anyhow::Result<Begun> {
+    let numbered = |worker: &mut Worker| {
+        let bays = worker.engine.bays();
+        let bays = bays.map(|(number, bay)| (number, bay.name.clone()));
         bays.collect::<Vec<_>>()
     };
     let call_failed = |reason: String| anyhow!(reason);
-    let names = service.handle().call(names).map_err(call_failed)?;
+    // Each thread knows all ports.
+    let ports = service.handle().call(numbered).map_err(call_failed)?;
+    let names: Vec<_> = ports.iter().map(|(_, name)| name.clone()).collect();
     check(asked, &names)?;
     let (ring, records) = RingBuffer::new(ROOM);
-    let wanted = asked.clone();
-    let begin = move |worker: &mut Worker| worker.engine.begin_capture(&wanted, ring);
-    let is_complete = service.handle().call(begin).map_err(call_failed)??;
+    let tap = Tap::new(
+        asked,
+        ports.iter().map(|(number, name)| (*number, &name[..])),
+        ring,
+    )?;
+    let is_complete = Arc::clone(tap.is_complete());
+    let tap = Arc::new(Mutex::new(tap));
+    let shown = Arc::clone(&tap);
+    let begun = service.each(move |worker| worker.engine.begin_capture(&shown));
+    let begun: anyhow::Result<Vec<()>> = begun.map_err(call_failed)?.into_iter().collect();
+    if let Err(error) = begun {
+        let shown = Arc::clone(&tap);
+        let ended = service.each(move |worker| worker.engine.end_capture(&shown));
+        ended.map_err(call_failed)?;
+        return Err(error);
+    }
     let points = names.iter().flat_map(|name| {
         let points = Point::ALL.into_iter();
         let points = points.filter(move |&point| asked.wants(name, point));
         points.map(move |point| format!("{name} {}", point.name()))
     });
-    Ok((records, is_complete, points.collect()))
+    Ok(Begun {
+        points: points.collect(),
+        records,
+        tap,
+        is_complete,
+    })
 }
 
 /// Whether there are such ports.

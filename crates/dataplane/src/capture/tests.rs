@@ -63,6 +63,10 @@ fn tap(asked: &Asked, room: usize) -> (Tap, Consumer<u8>) {
 }
 
 /// Shows a frame of so many bytes.
+fn shared(tap: Tap) -> Arc<Mutex<Tap>> {
+    Arc::new(Mutex::new(tap))
+}
+
 fn show(taps: &mut Taps, number: u16, point: Point, bytes: usize) {
     let (mut frame, memory) = (Frame::default(), Memory::default());
     let content: Vec<u8> = (0..bytes).map(|at| at as u8).collect();
@@ -107,8 +111,8 @@ fn only_chosen_points_are_seen_and_no_port_that_takes_a_number_later() {
     };
     let (tap, mut records) = tap(&asked, 4096);
     let mut taps = Taps::default();
-    let is_complete = Arc::clone(tap.is_complete());
-    taps.add(tap).expect("room");
+    let tap = shared(tap);
+    taps.add(&tap).expect("room");
     for number in 0..5 {
         for (point, bytes) in Point::ALL.into_iter().zip([60, 200, 18]) {
             show(&mut taps, number, point, bytes);
@@ -117,9 +121,11 @@ fn only_chosen_points_are_seen_and_no_port_that_takes_a_number_later() {
     taps.forget(3);
     taps.forget(4000);
     show(&mut taps, 3, Point::Out, 60);
-    let (tap, others_run) = taps.remove(&is_complete);
-    assert!(!others_run && taps.remove(&is_complete).0.is_none());
-    tap.expect("it ran").finish().expect("room");
+    assert!(!taps.remove(&tap), "no other one runs");
+    show(&mut taps, 1, Point::Out, 60);
+    let tap = Arc::into_inner(tap).expect("nobody else has it");
+    let tap = tap.into_inner().expect("nobody panicked");
+    tap.finish().expect("room");
     let (frames, tallies) = read(&mut records);
     let bytes = |count: u8| (0..count).collect::<Vec<u8>>();
     assert_eq!(frames, [(0, bytes(20)), (1, bytes(18))]);
@@ -136,7 +142,8 @@ fn what_finds_no_room_is_counted_and_what_comes_after_the_last_is_not() {
     let (tap, mut records) = tap(&asked, 1500);
     let is_complete = Arc::clone(tap.is_complete());
     let mut taps = Taps::default();
-    taps.add(tap).expect("room");
+    let tap = shared(tap);
+    taps.add(&tap).expect("room");
     for _ in 0..10 {
         show(&mut taps, 0, Point::In, 500);
     }
@@ -147,7 +154,7 @@ fn what_finds_no_room_is_counted_and_what_comes_after_the_last_is_not() {
         show(&mut taps, 3, Point::In, bytes);
     }
     assert!(is_complete.load(Ordering::Acquire));
-    let tap = taps.remove(&is_complete).0.expect("it ran");
+    let tap = tap.lock().expect("nobody panicked");
     assert_eq!(
         tap.tallies[0],
         Tally {
@@ -182,7 +189,8 @@ fn what_makes_no_sense_is_refused_and_captures_are_bounded() {
     assert!(mac.contains("write six bytes"), "{mac}");
     let mut taps = Taps::default();
     for _ in 0..CAPTURES_MAX {
-        taps.add(tap(&asked(), 4096).0).expect("one more");
+        taps.add(&shared(tap(&asked(), 4096).0)).expect("one more");
     }
-    assert!(taps.add(tap(&asked(), 4096).0).is_err());
+    let one_more = shared(tap(&asked(), 4096).0);
+    assert!(taps.add(&one_more).is_err());
 }

@@ -122,7 +122,7 @@ impl Engine {
                 }
             }
             Port::Xdp(xdp) => xdp.woken(ring),
-            Port::Tap(_) => {}
+            Port::Tap(_) | Port::Remote(_) => {}
         }
     }
 }

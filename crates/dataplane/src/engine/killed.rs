@@ -18,6 +18,7 @@ use crate::{
     lanes::Lanes,
     ledger::Ledger,
     memory::{Memory, Piece, Region, Word, crash},
+    mesh,
     offload::{Family, HEADER, Work},
     port::Port,
     ring::Addresses,
@@ -48,19 +49,39 @@ fn choice() -> Choice {
 
 /// A switch on this state with so many ports, whose guests are still to connect.
 pub(super) fn successor(state: &File, ports: u16) -> Engine {
+    successors(state, ports, 1).remove(0)
+}
+
+/// As [`successor`], of so many threads, which have the ports by turns.
+fn successors(state: &File, ports: u16, threads: usize) -> Vec<Engine> {
     let ledger = Ledger::over(state.try_clone().expect("a copy")).expect("a ledger");
-    let mut engine = Engine::new(choice(), [1, 3]);
-    engine.keep(Arc::clone(&ledger));
-    for number in 0..ports {
-        let name = format!("g{number}");
-        ledger.claim(number, &name).expect("a name");
-        let device = Device::new(Some(ledger.record(number)));
-        let port = Port::Vhost(Box::new(device));
-        let (member, filter) = (Membership::default(), Filter::default());
-        engine.add(number, name, port, member, filter);
-    }
-    engine.remember();
-    engine
+    ledger.set_threads(threads);
+    let meshes = mesh::connect(threads).expect("eventfds");
+    let engines = meshes.into_iter().map(|mesh| {
+        let mut engine = Engine::new(choice(), [1, 3]);
+        engine.keep(Arc::clone(&ledger));
+        let thread = mesh.me;
+        if threads > 1 {
+            engine.join(mesh);
+        }
+        for number in 0..ports {
+            let name = format!("g{number}");
+            ledger.claim(number, &name).expect("a name");
+            let owner = usize::from(number) % threads;
+            let port = match owner == thread {
+                true => {
+                    let record = ledger.record(number, thread);
+                    Port::Vhost(Box::new(Device::new(Some(record))))
+                }
+                false => Port::Remote(owner),
+            };
+            let (member, filter) = (Membership::default(), Filter::default());
+            engine.add(number, name, port, member, filter);
+        }
+        engine.remember();
+        engine
+    });
+    engines.collect()
 }
 
 pub(super) fn memfd(bytes: u64) -> File {
@@ -265,7 +286,8 @@ impl Guest {
     }
 
     /// Connects to its port.
-    fn connect(&self, engine: &mut Engine) {
+    fn connect(&self, engines: &mut [Engine]) {
+        let engine = &mut engines[usize::from(self.number) % engines.len()];
         let port = u16::from(self.number);
         let mut apply = |change| engine.apply(port, change).expect("a change");
         apply(Change::Features(self.features));
@@ -291,6 +313,12 @@ impl Guest {
     }
 }
 
+fn poll(engines: &mut [Engine], now_ns: u64) {
+    for engine in engines {
+        engine.poll(now_ns);
+    }
+}
+
 /// Three guests, the file, and a switch while it lives.
 struct World {
     file: File,
@@ -299,14 +327,17 @@ struct World {
     sent: [[[u64; PAIRS]; 3]; 3],
     /// Kills that are to come: writes from the start of each life.
     kills: Vec<u64>,
-    engine: Option<Engine>,
+    /// By thread; empty while it is dead.
+    engines: Vec<Engine>,
+    /// Threads of each life, by turns.
+    threads: &'static [usize],
     lives: u64,
     /// Writes of the first life.
     writes: u64,
 }
 
 impl World {
-    fn new(kills: Vec<u64>, features: u64) -> Self {
+    fn new(kills: Vec<u64>, features: u64, threads: &'static [usize]) -> Self {
         const PLAIN: u64 = feature::VERSION_1 | feature::MERGEABLE;
         let guest = |number| Guest::new(number, PLAIN | features);
         let guests = (0..3).map(guest).collect();
@@ -315,48 +346,51 @@ impl World {
             guests,
             sent: [[[0; PAIRS]; 3]; 3],
             kills,
-            engine: None,
+            engines: Vec::new(),
+            threads,
             lives: 0,
             writes: 0,
         };
         // The addresses are known before the first kill.
-        world.engine = Some(Engine::new(choice(), [1, 3]));
-        let mut engine = world.begin();
+        let mut engines = world.begin();
         for guest in &world.guests {
-            guest.connect(&mut engine);
+            guest.connect(&mut engines);
         }
         for guest in &mut world.guests {
             let mut frame = [[0xff; 6], mac(guest.number)].concat();
             frame.resize(60, 0);
             assert!(guest.send(0, [0; HEADER], &frame));
         }
-        engine.poll(1);
+        for _ in 0..4 {
+            poll(&mut engines, 1);
+        }
         for guest in &mut world.guests {
             guest.take(2);
             guest.got.clear();
         }
-        world.engine = Some(engine);
+        world.engines = engines;
         world
     }
 
     /// A switch whose guests are still to connect.
-    fn begin(&mut self) -> Engine {
-        self.engine = None;
-        successor(&self.file, 3)
+    fn begin(&mut self) -> Vec<Engine> {
+        self.engines.clear();
+        let threads = self.threads[self.lives as usize % self.threads.len()];
+        successors(&self.file, 3, threads)
     }
 
     /// A life: connects in an order of its own, and polls between.
     fn revive(&mut self) {
         self.lives += 1;
         let lives = self.lives as usize;
-        let mut engine = self.begin();
+        let mut engines = self.begin();
         for at in 0..3 {
-            self.guests[(at + lives) % 3].connect(&mut engine);
+            self.guests[(at + lives) % 3].connect(&mut engines);
             if lives % 2 == 1 {
-                engine.poll(2);
+                poll(&mut engines, 2);
             }
         }
-        self.engine = Some(engine);
+        self.engines = engines;
     }
 
     /// Does something with the switch, which may be killed meanwhile; then it is started again.
@@ -364,7 +398,7 @@ impl World {
         loop {
             crash::at(self.kills.last().copied().unwrap_or(u64::MAX));
             let result = catch_unwind(AssertUnwindSafe(|| {
-                if self.engine.is_none() {
+                if self.engines.is_empty() {
                     self.revive();
                 }
                 act(self);
@@ -379,14 +413,13 @@ impl World {
                 return;
             }
             self.kills.pop();
-            self.engine = None;
+            self.engines.clear();
         }
     }
 
     fn poll(&mut self) {
         self.run(|world| {
-            let engine = world.engine.as_mut().expect("it lives");
-            engine.poll(3);
+            poll(&mut world.engines, 3);
         });
     }
 
@@ -439,25 +472,22 @@ impl World {
             let free = guest.rings[2 * pair + 1].free.len();
             assert_eq!(free, usize::from(SIZE), "{what}");
         }
-        let engine = self.engine.as_ref().expect("it lives");
-        assert_eq!(engine.held(), 0);
-        let dropped = engine.bays().map(|(_, bay)| bay.counters.dropped());
-        assert_eq!(dropped.sum::<u64>(), 0, "{what}");
+        assert!(!self.engines.is_empty(), "it lives");
+        for engine in &self.engines {
+            assert_eq!(engine.held(), 0);
+            let dropped = engine.bays().map(|(_, bay)| bay.counters.dropped());
+            assert_eq!(dropped.sum::<u64>(), 0, "{what}");
+        }
     }
 }
 
 #[test]
-fn a_kill_at_any_write_loses_and_doubles_nothing() {
-    kill_at_any_write(0);
-}
-
-#[test]
 fn a_kill_at_any_write_keeps_the_order_of_chains() {
-    kill_at_any_write(feature::IN_ORDER);
+    kill_at_any_write(feature::IN_ORDER, &[1]);
 }
 
-fn kill_at_any_write(features: u64) {
-    let mut whole = World::new(vec![u64::MAX - 1], features);
+fn kill_at_any_write(features: u64, threads: &'static [usize]) {
+    let mut whole = World::new(vec![u64::MAX - 1], features, threads);
     whole.traffic();
     whole.check("without a kill");
     assert!(whole.sent[0][1][0] > 20 && whole.sent[2][0][1] > 20);
@@ -465,9 +495,24 @@ fn kill_at_any_write(features: u64) {
     assert!(writes > 500, "{writes} writes");
     for kill in 0..writes {
         // The successor is killed as well, soon or while it starts.
-        let mut world = World::new(vec![(kill * 7) % 97, kill], features);
+        let mut world = World::new(vec![(kill * 7) % 97, kill], features, threads);
         world.traffic();
         world.check(&format!("killed at write {kill} of {writes}"));
         assert!(world.kills.len() < 2, "it was killed");
     }
+}
+
+#[test]
+fn a_kill_at_any_write_loses_and_doubles_nothing() {
+    kill_at_any_write(0, &[1]);
+}
+
+#[test]
+fn nor_does_it_with_two_threads() {
+    kill_at_any_write(0, &[2]);
+}
+
+#[test]
+fn nor_if_successors_have_other_threads() {
+    kill_at_any_write(0, &[3, 2, 1, 2]);
 }

@@ -43,7 +43,7 @@ impl Engine {
     fn flow_mut(&mut self, number: u16) -> Option<(Option<&mut Plug>, &mut FlowControl)> {
         match &mut self.bay_mut(number)?.port {
             Port::Shm(cable) => cable.flow_mut(),
-            Port::Vhost(_) | Port::Tap(_) | Port::Xdp(_) => None,
+            Port::Vhost(_) | Port::Tap(_) | Port::Xdp(_) | Port::Remote(_) => None,
         }
     }
 

@@ -18,34 +18,49 @@ impl Engine {
         self.ledger = Some(ledger);
     }
 
+    /// The number of its thread.
+    pub(super) fn thread(&self) -> usize {
+        self.mesh.as_ref().map_or(0, |mesh| mesh.me)
+    }
+
     /// Learns the addresses that a predecessor had learned, of ports that are there.
     pub fn remember(&mut self) {
         let Some(ledger) = &self.ledger else { return };
         for (key, port) in ledger.addresses() {
             self.learning.restore(key, port, self.now_ns);
         }
-        ledger.rewrite(self.learning.keys());
+        if self.thread() == 0 {
+            ledger.rewrite(self.learning.keys());
+        }
         self.learning.changes().clear();
     }
 
     /// Puts in force what the rings are now, and shows it to their drivers: receivers see their
     /// frames before senders are told that they have them.
     pub fn settle(&mut self) {
+        let thread = self.thread();
         if let Some(ledger) = &self.ledger {
-            let mut changed = false;
+            let mut changed = std::mem::take(&mut self.has_marked);
             for bay in self.bays.iter_mut().flatten() {
                 if let Port::Vhost(device) = &mut bay.port {
                     changed |= device.prepare();
                 }
             }
             if changed {
-                ledger.commit(ledger.epoch() + 1);
+                ledger.commit(thread, ledger.epoch(thread) + 1);
             }
+        }
+        if self.mesh.is_some() {
+            self.tell_addresses();
         }
         for sent in [false, true] {
             for bay in self.bays.iter_mut().flatten() {
                 bay.port.publish(sent);
             }
+        }
+        // What is in parcels is in the ledger before the other thread has it.
+        if let Some(mesh) = &mut self.mesh {
+            mesh.publish();
         }
         self.record_addresses();
     }
@@ -54,6 +69,10 @@ impl Engine {
         let Some(ledger) = &self.ledger else { return };
         if self.learning.changes().is_empty() {
             return;
+        }
+        if self.mesh.as_ref().is_some_and(|mesh| mesh.me != 0) {
+            // The first thread hears of all addresses, and records them.
+            return self.learning.changes().clear();
         }
         let has_room = {
             let mut changes = self.learning.changes().drain(..);
@@ -74,7 +93,7 @@ impl Engine {
         let was_up = match &bay.port {
             Port::Vhost(device) => device.pairs_before() > 0,
             Port::Shm(cable) => cable.was_up(),
-            Port::Tap(_) | Port::Xdp(_) => false,
+            Port::Tap(_) | Port::Xdp(_) | Port::Remote(_) => false,
         };
         if was_up {
             bay.awaited_ns = Some(now_ns + RETURN_NS);
@@ -121,10 +140,16 @@ impl Engine {
     fn is_in_ring(&self, id: FrameId) -> bool {
         let frame = self.frames.get(id);
         let bay = self.bays.get(usize::from(frame.from));
-        let is_vhost = matches!(bay, Some(Some(bay)) if matches!(bay.port, Port::Vhost(_)));
         match frame.parent {
             Some(parent) => self.is_in_ring(parent),
-            None => is_vhost && frame.token.is_some(),
+            None => frame.token.is_some_and(|token| match bay {
+                Some(Some(bay)) => match &bay.port {
+                    Port::Vhost(_) => true,
+                    Port::Remote(thread) => self.chain(*thread, token) != 0,
+                    _ => false,
+                },
+                _ => false,
+            }),
         }
     }
 

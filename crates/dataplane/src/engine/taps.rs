@@ -1,43 +1,31 @@
 //! Captures of frames at the points of ports.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::sync::{Arc, Mutex};
 
-use rtrb::Producer;
 use sluicegate_pcapng::Direction;
 
 use super::Engine;
 use crate::{
-    capture::{Asked, Point, Seen, Tap},
+    capture::{Point, Seen, Tap},
     count::Drop,
     frame::FrameId,
     port::Outgoing,
 };
 
 impl Engine {
-    /// Begins a capture that writes into a ring. Returns what says that it is complete, by which it
-    /// is ended.
+    /// Shows a capture frames from now on.
     ///
     /// # Errors
-    /// What is asked for makes no sense, or there are as many captures as may be.
-    pub fn begin_capture(
-        &mut self,
-        asked: &Asked,
-        ring: Producer<u8>,
-    ) -> anyhow::Result<Arc<AtomicBool>> {
-        let ports = self.bays().map(|(number, bay)| (number, &bay.name[..]));
-        let tap = Tap::new(asked, ports, ring)?;
-        let is_complete = Arc::clone(tap.is_complete());
-        self.taps.get_or_insert_default().add(tap)?;
-        Ok(is_complete)
+    /// There are as many captures as may be.
+    pub fn begin_capture(&mut self, tap: &Arc<Mutex<Tap>>) -> anyhow::Result<()> {
+        self.taps.get_or_insert_default().add(tap)
     }
 
-    /// Ends a capture.
-    pub fn end_capture(&mut self, is_complete: &Arc<AtomicBool>) -> Option<Tap> {
-        let (tap, others_run) = self.taps.as_mut()?.remove(is_complete);
-        if !others_run {
+    /// Shows a capture no further frame.
+    pub fn end_capture(&mut self, tap: &Arc<Mutex<Tap>>) {
+        if self.taps.as_mut().is_some_and(|taps| !taps.remove(tap)) {
             self.taps = None;
         }
-        tap
     }
 
     /// Whether any capture runs.

@@ -444,7 +444,8 @@ impl Device {
         let is_held = |(_, parts): &(u16, u16)| *parts != ALL_PARTS;
         let (held, done): (Vec<_>, Vec<_>) = resumed.held.into_iter().partition(is_held);
         queue.again = held.into();
-        done.into_iter().for_each(|(head, _)| queue.release(&self.memory, head));
+        done.into_iter()
+            .for_each(|(head, _)| queue.release(&self.memory, head));
         if let Some(call) = &mut queue.call {
             // The predecessor may have been killed before it called.
             let _ = call.write(&1u64.to_ne_bytes());
@@ -613,6 +614,14 @@ impl Device {
         if let Some(queue) = &mut self.queues[transmit(usize::from(pair))] {
             queue.release(&self.memory, head);
         }
+    }
+
+    /// Where the ledger has a chain that was taken; 0 without one.
+    #[inline]
+    pub fn chain(&self, pair: u16, head: u16) -> usize {
+        let queue = self.queues[transmit(usize::from(pair))].as_ref();
+        let record = queue.and_then(|queue| queue.record.as_ref());
+        record.map_or(0, |record| record.chain(head))
     }
 
     /// So many parts of a frame are delivered, which a successor does not send again.

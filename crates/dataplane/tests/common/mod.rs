@@ -73,7 +73,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// With this `[switch]` table and a port for each name, with further keys.
+    /// With this `[switch]` table and a port for each name, with further keys. `SG_THREADS` says of
+    /// how many threads, where the table does not.
     pub fn new(switch: &str, ports: &[(&str, &str)]) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -81,6 +82,10 @@ impl Bench {
         std::fs::create_dir_all(&directory).expect("a directory");
         let socket = directory.join("switch.sock");
         let mut text = format!("[switch]\nsocket = \"{}\"\n{switch}\n", socket.display());
+        let threads = std::env::var("SG_THREADS").ok();
+        if let Some(threads) = threads.filter(|_| !switch.contains("threads =")) {
+            text += &format!("threads = {threads}\n");
+        }
         for (name, keys) in ports {
             let socket = directory.join(format!("{name}.sock"));
             let socket = socket.display();
@@ -113,20 +118,40 @@ impl Bench {
         self.service.handle().call(order).expect("it runs")
     }
 
+    /// Who has frames that wait for a port, and since when it has no room, ns; of all threads.
+    pub fn waiting(&self, port: u16) -> (Vec<(u16, usize)>, Option<u64>) {
+        let each = self.service.each(|worker| worker.engine.waits());
+        let waits = each.expect("it runs").concat();
+        let waits = waits.into_iter().filter(|it| it.to == port);
+        let whole = waits.reduce(|mut sum, it| {
+            sum.add(&it);
+            sum
+        });
+        whole.map_or((Vec::new(), None), |it| (it.from, Some(it.since_ns)))
+    }
+
+    /// Frames that the switch holds.
+    pub fn held(&self) -> usize {
+        let each = self.service.each(|worker| worker.engine.held_here());
+        each.expect("it runs").iter().sum()
+    }
+
     /// Frames dropped at any port.
     pub fn dropped(&self) -> u64 {
-        self.ask(|worker| {
+        let each = self.service.each(|worker| {
             let ports = worker.engine.bays();
-            ports.map(|(_, bay)| bay.counters.dropped()).sum()
-        })
+            ports.map(|(_, bay)| bay.counters.dropped()).sum::<u64>()
+        });
+        each.expect("it runs").iter().sum()
     }
 
     /// Frames dropped at a port for a reason.
     pub fn drops(&self, port: u16, reason: sluicegate_dataplane::count::Drop) -> u64 {
-        self.ask(move |worker| {
+        let each = self.service.each(move |worker| {
             let bay = worker.engine.bay_mut(port).expect("a port");
             bay.counters.drops[reason as usize]
-        })
+        });
+        each.expect("it runs").iter().sum()
     }
 }
 
