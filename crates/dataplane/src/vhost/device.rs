@@ -444,7 +444,8 @@ impl Device {
         let is_held = |(_, parts): &(u16, u16)| *parts != ALL_PARTS;
         let (held, done): (Vec<_>, Vec<_>) = resumed.held.into_iter().partition(is_held);
         queue.again = held.into();
-        done.into_iter().for_each(|(head, _)| queue.release(&self.memory, head));
+        done.into_iter()
+            .for_each(|(head, _)| queue.release(&self.memory, head));
         if let Some(call) = &mut queue.call {
             // The predecessor may have been killed before it called.
             let _ = call.write(&1u64.to_ne_bytes());
