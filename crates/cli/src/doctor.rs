@@ -4,13 +4,21 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{Context, anyhow};
 use serde::Serialize;
+use serde_json::{Value, json};
 use sluicegate_agent::{
     doctor::{self, Finding, InterfaceReport, Need, Report, Verdict},
     interfaces::Patterns,
     state::{self, State},
 };
+use sluicegate_dataplane::{
+    config,
+    control::{self, Ask},
+};
 
-use crate::output::{self, Failure};
+use crate::{
+    output::{self, Failure},
+    switch,
+};
 
 /// Say what this kernel and these interfaces support and what each "no" costs.
 ///
@@ -25,6 +33,10 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = state::RUN_DIR)]
     run_dir: PathBuf,
 
+    /// Control socket of a switch, whose ingress is reported if it runs
+    #[arg(long, value_name = "PATH", default_value = config::SOCKET)]
+    switch: PathBuf,
+
     /// One JSON document
     #[arg(long)]
     json: bool,
@@ -37,6 +49,9 @@ struct Document {
     report: Report,
     /// Notes of agents by network namespace.
     agents: BTreeMap<String, Vec<String>>,
+    /// Of a switch that runs: which ports are lossless at ingress.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    switch: Option<Value>,
 }
 
 /// Prints the doctor's report.
@@ -48,6 +63,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             .filter(State::is_running)
             .map(|agent| (agent.netns, agent.notes))
             .collect(),
+        switch: control::ask(&args.switch, Ask::Show)
+            .ok()
+            .map(|mut shown| json!({ "ingress": shown["ingress"].take() })),
     };
     if args.json {
         let json = serde_json::to_string_pretty(&document).context("writing JSON")?;
@@ -72,7 +90,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     .into())
 }
 
-fn text(Document { report, agents }: &Document) -> String {
+fn text(document: &Document) -> String {
+    let mut text = about_host(document);
+    if let Some(shown) = &document.switch {
+        text += &format!("\nthe switch:\n{}", switch::ingress(shown));
+    }
+    text
+}
+
+fn about_host(Document { report, agents, .. }: &Document) -> String {
     let mut text = format!("Linux {}, {} CPUs\n\n", report.kernel, report.cpus);
     let width = report
         .findings

@@ -365,7 +365,7 @@ fn show_threads(threads: &[Value]) -> String {
 }
 
 /// Which ports lose nothing before the switch has it, and of which the kernel may drop.
-fn ingress(value: &Value) -> String {
+pub(crate) fn ingress(value: &Value) -> String {
     let all = rows(&value["ingress"]);
     let listed = |is_lossless: bool| {
         let some = all.iter().filter(|it| it["lossless"] == is_lossless);

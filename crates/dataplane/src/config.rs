@@ -832,6 +832,69 @@ mod tests {
     }
 
     #[test]
+    fn an_interface_by_af_xdp_has_queues_a_ring_and_a_mode() {
+        let text = r#"
+            [[port]]
+            name = "up"
+            xdp = "eth0"
+            queues = 2
+            ring = 256
+            mode = "zero-copy"
+            [[port]]
+            name = "down"
+            xdp = "eth1"
+            [[port]]
+            name = "vm"
+            vhost_user = "/tmp/vm.sock"
+            in_order = true
+            [[port]]
+            name = "lan"
+            tap = "sg0"
+            backpressure = true
+        "#;
+        let config = Config::parse("switch.toml", text).expect("a good file");
+        let wanted = |interface: &str, queues, ring, mode| {
+            let interface = interface.to_owned();
+            Kind::Xdp(xdp::Wanted {
+                interface,
+                queues,
+                ring,
+                mode,
+            })
+        };
+        let [up, down, vm, lan] = &config.ports[..] else {
+            panic!("four ports")
+        };
+        assert_eq!(up.kind, wanted("eth0", Some(2), 256, xdp::Mode::ZeroCopy));
+        assert_eq!(down.kind, wanted("eth1", None, 1024, xdp::Mode::Auto));
+        assert!(vm.in_order && lan.backpressure && !up.in_order && !vm.backpressure);
+        for (keys, expected) in [
+            (
+                "xdp = \"eth0\"\nring = 100",
+                "a ring cannot have 100 entries",
+            ),
+            ("xdp = \"eth0\"\nmode = \"fast\"", "'fast' is no mode"),
+            ("xdp = \"eth0\"\nbuffer = 4096", "has buffers of its own"),
+            (
+                "xdp = \"eth0\"\nlisten = true",
+                "an interface has no socket",
+            ),
+            ("xdp = \"eth0\"\ntap = \"sg0\"", "a port is one thing"),
+            ("xdp = \"a/b\"", "no interface can be called 'a/b'"),
+            ("tap = \"sg0\"\nmode = \"copy\"", "has sockets of AF_XDP"),
+            ("tap = \"sg0\"\nin_order = true", "has a ring of a driver"),
+            (
+                "xdp = \"eth0\"\nbackpressure = true",
+                "only a port with tap",
+            ),
+        ] {
+            let text = format!("[[port]]\nname = \"a\"\n{keys}\n");
+            let problems = Config::parse("switch.toml", &text).expect_err("a bad file");
+            assert!(problems.to_string().contains(expected), "{problems}");
+        }
+    }
+
+    #[test]
     fn an_error_of_a_cable_has_its_line_and_advice() {
         let text = r#"[[port]]
 name = "a"

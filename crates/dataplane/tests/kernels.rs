@@ -3,6 +3,7 @@
 mod common;
 
 use std::{
+    fs,
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
     path::Path,
@@ -16,7 +17,9 @@ use common::{
     Bench, PLAIN, frame, mac,
     spaces::{Spaces, ip},
 };
-use sluicegate_dataplane::{config::Config, count::Drop as Reason, port::Port, service::Service};
+use sluicegate_dataplane::{
+    config::Config, count::Drop as Reason, port::Port, service::Service, tap::Tap,
+};
 
 const KERNEL: &str = "/usr/bin/linux.uml";
 
@@ -183,6 +186,26 @@ fn the_firmware_of_a_virtual_machine_asks_for_an_address() {
         }
     }
     assert_eq!(bench.dropped(), 0);
+}
+
+#[test]
+fn a_kernel_that_holds_nothing_back_says_so() {
+    let spaces = Spaces::new(["x", "y"]);
+    let opened = spaces.within(0, || Tap::open("sgheld", true).map(drop));
+    let text = fs::read_to_string("/proc/sys/kernel/osrelease").expect("its version");
+    let mut numbers = text
+        .split(['.', '-'])
+        .map(|number| number.trim().parse::<u32>());
+    let version = (numbers.next(), numbers.next());
+    let (Some(Ok(major)), Some(Ok(minor))) = version else {
+        panic!("no version: {text}")
+    };
+    if (major, minor) < (7, 1) {
+        let error = opened.expect_err("it is refused").to_string();
+        assert!(error.contains("needs Linux 7.2"), "{error}");
+    } else if (major, minor) >= (7, 2) {
+        opened.expect("it is held back");
+    }
 }
 
 #[test]

@@ -427,6 +427,15 @@ fn what_cannot_be_had_is_refused_with_what_to_do() {
         "{error}"
     );
     ip(&format!("-n {near} link set sgnear mtu 1500"));
+    let object = concat!(env!("OUT_DIR"), "/xdp_port.bpf.o");
+    ip(&format!(
+        "-n {near} link set sgnear xdp obj {object} sec xdp"
+    ));
+    let error = refused("");
+    assert!(error.contains("ip link set sgnear xdp off"), "{error}");
+    ip(&format!("-n {near} link set sgnear xdp off"));
+    let error = without_rights(&place);
+    assert!(error.contains("be root"), "{error}");
     let first = place.start("").expect("a switch");
     assert!(place.has_program());
     let second = place
@@ -441,6 +450,19 @@ fn what_cannot_be_had_is_refused_with_what_to_do() {
     first.end();
     drop(first);
     assert!(!place.has_program(), "it goes with its switch");
+}
+
+/// What a switch says that has no rights of root.
+fn without_rights(place: &Place) -> String {
+    let file = place.directory.join("plain.toml");
+    fs::write(&file, place.text("")).expect("a file");
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", place.spaces.name(0), "setpriv"]);
+    command.args(["--bounding-set=-all", "--inh-caps=-all"]);
+    let command = command.arg(env!("CARGO_BIN_EXE_test-switch")).arg(&file);
+    let output = command.output().expect("setpriv, of util-linux");
+    assert!(!output.status.success());
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// A switch as a process of its own, in a namespace.
