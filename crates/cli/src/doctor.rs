@@ -178,7 +178,7 @@ fn paragraph(report: &InterfaceReport) -> String {
         text.push_str("  has clsact filters; they run after TCX\n");
     }
     if let Some(lossless) = &report.lossless {
-        text.push_str(&format!("  DCB: {lossless}\n"));
+        text.push_str(&format!("  {lossless}\n"));
     }
     for note in &report.notes {
         text.push_str(&format!("  note: {note}\n"));

@@ -145,7 +145,10 @@ impl Engine {
             match plug.control(&frame) {
                 Ok(true) => flow.sent(now_ns),
                 // It is due until there is room.
-                Ok(false) => continue,
+                Ok(false) => {
+                    flow.wait_for_room();
+                    continue;
+                }
                 Err(Broken(reason)) => {
                     self.close(number, reason);
                     continue;

@@ -65,9 +65,9 @@ impl Shortage {
     /// What is wrong.
     pub fn reason(&self) -> String {
         format!(
-            "PFC needs {} bytes of buffers ({} of headroom for each of {} lossless priorities), and \
-             the cable has {} in each direction",
-            self.needed_bytes, self.headroom_bytes, self.priorities, self.has_bytes
+            "PFC needs {} bytes of buffers (lossless priorities: {}, headroom of each: {}), and the \
+             cable has {} in each direction",
+            self.needed_bytes, self.priorities, self.headroom_bytes, self.has_bytes
         )
     }
 
@@ -164,6 +164,8 @@ pub struct FlowControl {
     stopped: u8,
     /// By priority, since when; where it is stopped, ns.
     stopped_ns: [u64; PRIORITIES],
+    /// A frame is due for which there is no buffer: the peer kicks when there is.
+    lacks_room: bool,
     /// A priority goes on again.
     goes_on: bool,
     /// Bit p: it was said that priority p is stopped for long.
@@ -190,6 +192,7 @@ impl FlowControl {
             malformed: 0,
             stopped: 0,
             stopped_ns: [0; PRIORITIES],
+            lacks_room: false,
             goes_on: false,
             told: 0,
         }
@@ -210,6 +213,7 @@ impl FlowControl {
 
     /// The other end has gone, its frames released.
     pub fn part(&mut self, now_ns: u64) {
+        self.lacks_room = false;
         self.gate.open(now_ns);
         self.demand.clear();
         self.charged.clear();
@@ -274,14 +278,21 @@ impl FlowControl {
         Some(frame.bytes(self.source))
     }
 
+    /// There is no buffer for the frame that is due.
+    pub fn wait_for_room(&mut self) {
+        self.lacks_room = true;
+    }
+
     /// The frame that was due has been sent.
     pub fn sent(&mut self, now_ns: u64) {
+        self.lacks_room = false;
         self.demand.sent(now_ns);
     }
 
     /// When there is something to do at the latest, ns.
     pub fn next_ns(&self) -> Option<u64> {
-        let times = [self.gate.next_ns(), self.demand.next_ns()];
+        let demand_ns = self.demand.next_ns().filter(|_| !self.lacks_room);
+        let times = [self.gate.next_ns(), demand_ns];
         times.into_iter().flatten().min()
     }
 
@@ -411,7 +422,12 @@ mod tests {
         flow.charge(most as u16, 3, 60);
         let pause = PfcFrame::parse(&flow.due(0).expect("a pause")).expect("a frame");
         assert_eq!((pause.enabled, pause.quanta[3]), (1 << 3, u16::MAX));
+        // Without a buffer for it nothing is done by time.
+        assert!(flow.next_ns().is_some());
+        flow.wait_for_room();
+        assert_eq!(flow.next_ns(), None);
         flow.sent(0);
+        assert!(flow.next_ns().is_some());
         (0..=most as u16).for_each(|token| flow.release(token));
         // Nothing is released twice.
         (0..=most as u16).for_each(|token| flow.release(token));
