@@ -3,12 +3,13 @@
 //!
 //! ```sh
 //! cargo bench -p sluicegate-dataplane --bench frames --no-run
-//! valgrind --tool=callgrind --toggle-collect='*frames::sender*' target/release/deps/frames-… 2 1000
+//! valgrind --tool=callgrind --toggle-collect='*frames::sender*' \
+//!     target/release/deps/frames-… 2 1000
 //! ```
 //!
-//! The arguments are threads (1 or 2) and bursts of 32 frames of 60 bytes. With two threads each has
-//! a guest, and both are polled by turns: `sender` has the work of the one that takes the frames,
-//! `receiver` that of the other.
+//! The arguments are threads (1 or 2) and bursts of 32 frames of 60 bytes. With two threads each
+//! has a guest, and both are polled by turns: `sender` has the work of the one that takes the
+//! frames, `receiver` that of the other.
 
 #![allow(clippy::print_stdout)]
 

@@ -175,6 +175,7 @@ const REFRESH_NS: u64 = 1_000_000_000;
 
 const NO_KEY: u64 = u64::MAX;
 
+#[inline(always)]
 fn key(vlan: u16, mac: Mac) -> u64 {
     let mut bytes = [0; 8];
     bytes[..2].copy_from_slice(&vlan.to_be_bytes());

@@ -6,7 +6,7 @@ use sluicegate_vswitch::learning::{Mac, Membership, Tagging};
 use crate::frame::{Frame, START};
 
 /// Of the start of a frame: destination, source, tag, and where its type is.
-#[inline]
+#[inline(always)]
 pub(super) fn addresses(start: &[u8]) -> (Mac, Mac, Option<u16>, usize) {
     let mac = |at: usize| {
         let mut mac = [0; 6];

@@ -7,8 +7,8 @@
 //!
 //! Slots are used again in their order. Whose a slot is follows from two indices, each of which one
 //! side writes: what is written to a slot is there before the index that hands it over. Indices and
-//! wake-ups are those of cables ([`crate::shm::lane`]), with their fences; here both sides belong to
-//! the switch, so an index that jumps is a bug.
+//! wake-ups are those of cables ([`crate::shm::lane`]), with their fences; here both sides belong
+//! to the switch, so an index that jumps is a bug.
 //!
 //! A full ring takes nothing, and nothing in it is lost: [`Producer::put`] says so.
 
