@@ -14,9 +14,10 @@
 //! tap = "sg0"
 //! ```
 
+mod port;
+
 use std::{
     collections::HashSet,
-    net::IpAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -24,30 +25,28 @@ use std::{
 use sluicegate_config::{
     Problems,
     document::{self, Value},
-    problem::{Complaint, Sink},
-    table::{Item, Table},
-    units::{parse_duration, parse_rate},
+    problem::Sink,
+    table::Table,
+    units::parse_duration,
 };
 use sluicegate_policy::{PolicyFile, Warning};
 use sluicegate_vswitch::{
     filter::Filter,
-    learning::{LearningLimits, Mac, Membership, VLANS},
+    learning::{LearningLimits, Membership},
 };
 
 use crate::{
     adapter::{self, AdapterConfig},
     engine::Choice,
     govern::Governing,
-    lanes::{Lanes, PRIORITIES, Priority},
-    shm::{
-        layout::{BUFFER_MAX, BUFFER_MIN, Layout, SLOTS_MAX, SLOTS_MIN},
-        pfc::{DELAY_NS, RATE_BPS, Settings},
-        session::Wanted,
-    },
-    vhost::{PAIRS_MAX, session::Mode},
+    lanes::{Lanes, Priority},
+    shm::session::Wanted,
+    vhost::session::Mode,
     worker::Pace,
-    xdp::{self, RING_MAX, RING_MIN},
+    xdp,
 };
+
+pub use port::{read_mac, show_mac};
 
 /// Where the control socket is if the file does not say.
 pub const SOCKET: &str = "/run/sluicegate/switch.sock";
@@ -60,8 +59,6 @@ pub const PORTS_MAX: usize = 256;
 
 /// Threads of a switch.
 pub const THREADS_MAX: usize = 16;
-
-const MAC_ADVICE: &str = "write six bytes, such as \"52:54:00:12:34:56\"";
 
 /// A switch, as its file describes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -170,7 +167,7 @@ impl Config {
         for table in root.tables("port") {
             let item = table.item().clone();
             let all = (config.choice.lanes, config.governing.is_some());
-            let Some(port) = read_port(table, all, config.threads.len()) else {
+            let Some(port) = port::read_port(table, all, config.threads.len()) else {
                 continue;
             };
             if !names.insert(port.name.clone()) {
@@ -349,227 +346,6 @@ fn read_lanes(table: &Table<'_>) -> Option<Lanes> {
     })
 }
 
-fn read_priority(item: &Item<'_>) -> Option<Priority> {
-    match &item.node().value {
-        Value::Text(text) if text == "tag" => Some(Priority::Tag),
-        Value::Integer(_) => {
-            let number = item.integer(0..=i64::from(PRIORITIES) - 1)?;
-            Some(Priority::Of(number as u8))
-        }
-        _ => {
-            let advice = "give 0 to 7, or \"tag\" where tags are to be believed";
-            item.complain("is no priority", advice);
-            None
-        }
-    }
-}
-
-/// The number of the thread that has a port, from 0.
-fn read_thread(table: &Table<'_>, threads: usize) -> Option<usize> {
-    let item = table.get("thread")?;
-    let number = item.integer(0..=THREADS_MAX as i64 - 1)? as usize;
-    if number >= threads {
-        let last = threads - 1;
-        let reason = match threads {
-            1 => "the switch has only thread 0".to_owned(),
-            _ => format!("the switch has the threads 0 to {last}"),
-        };
-        let advice = format!("give 0 to {last}, or [switch] threads = {}", number + 1);
-        item.complain(reason, advice);
-    }
-    Some(number)
-}
-
-fn read_port(
-    table: Table<'_>,
-    (lanes, has_policy): (Lanes, bool),
-    threads: usize,
-) -> Option<PortConfig> {
-    let name = table.text("name").map(str::to_owned);
-    if name.is_none() {
-        table.require("name", "give the port a name, such as name = \"vm1\"");
-    }
-    let listen = table.boolean("listen");
-    let queues = table.integer("queues", 1..=PAIRS_MAX as i64);
-    let (socket, tap, shm) = (
-        table.text("vhost_user"),
-        table.text("tap"),
-        table.text("shm"),
-    );
-    let xdp = table.text("xdp");
-    let (in_order, backpressure) = (table.boolean("in_order"), table.boolean("backpressure"));
-    if in_order.is_some() && socket.is_none() {
-        table.refuse(
-            "in_order",
-            "only a port with vhost_user = \"SOCKET\" has a ring of a driver",
-        );
-    }
-    if shm.is_none() {
-        for key in ["pfc", "rate", "delay"] {
-            if table.get(key).is_some() {
-                table.refuse(
-                    key,
-                    "pauses are sent and obeyed at a port with shm = \"SOCKET\" alone; an adapter does \
-                     it itself ([[adapter]])",
-                );
-            }
-        }
-    }
-    if backpressure.is_some() && tap.is_none() {
-        table.refuse(
-            "backpressure",
-            "only a port with tap = \"INTERFACE\" has it",
-        );
-    }
-    refuse_of_others(&table, shm.is_some(), xdp.is_some());
-    let kind = match (socket, tap, shm, xdp) {
-        (Some(socket), None, None, None) => {
-            let mode = match listen {
-                Some(false) => Mode::Client,
-                _ => Mode::Server,
-            };
-            let pairs = queues.unwrap_or(1) as u16;
-            Some(Kind::VhostUser(PathBuf::from(socket), mode, pairs))
-        }
-        (None, Some(tap), None, None) => {
-            if listen.is_some() {
-                table.refuse("listen", "an interface has no socket");
-            }
-            if queues.is_some() {
-                table.refuse("queues", "an interface has one queue here");
-            }
-            read_interface(&table, "tap", tap).map(Kind::Tap)
-        }
-        (None, None, None, Some(name)) => {
-            if listen.is_some() {
-                table.refuse("listen", "an interface has no socket");
-            }
-            read_xdp(&table, name, queues.map(|count| count as u16))
-        }
-        (None, None, Some(socket), None) => {
-            if queues.is_some() {
-                table.refuse("queues", "a cable has one queue in each direction");
-            }
-            Some(read_cable(&table, socket, listen != Some(false), lanes))
-        }
-        _ => {
-            table.item().complain(
-                "a port is one thing",
-                "write one of vhost_user = \"SOCKET\", tap = \"INTERFACE\", xdp = \"INTERFACE\" and \
-                 shm = \"SOCKET\"",
-            );
-            None
-        }
-    };
-    let member = read_member(&table);
-    let filter = Filter {
-        macs: list(&table, "macs", parse_mac),
-        prefixes: list(&table, "addresses", parse_prefix),
-    };
-    let priority = table.get("priority").and_then(|item| read_priority(&item));
-    let govern = table.boolean("govern");
-    if !has_policy && govern == Some(true) {
-        table.refuse("govern", "[switch] has no policy = \"FILE\"");
-    }
-    let tenant = table.text("tenant").map(str::to_owned);
-    let thread = read_thread(&table, threads);
-    table.close();
-    let (name, kind) = (name?, kind?);
-    Some(PortConfig {
-        is_governed: has_policy && govern.unwrap_or(matches!(kind, Kind::VhostUser(..))),
-        tenant: tenant.unwrap_or_else(|| name.clone()),
-        in_order: in_order == Some(true),
-        backpressure: backpressure == Some(true),
-        name,
-        kind,
-        member,
-        filter,
-        priority: priority.unwrap_or_default(),
-        thread,
-    })
-}
-
-/// The side that listens decides the sizes.
-fn read_cable(table: &Table<'_>, socket: &str, listens: bool, lanes: Lanes) -> Kind {
-    let mut layout = Layout::default();
-    if listens {
-        let slots = table.integer("ring", i64::from(SLOTS_MIN)..=i64::from(SLOTS_MAX));
-        let bytes = table.integer("buffer", i64::from(BUFFER_MIN)..=i64::from(BUFFER_MAX));
-        let slots = slots.map_or(u32::from(layout.slots), |slots| slots as u32);
-        let bytes = bytes.map_or(layout.buffer, |bytes| bytes as u32);
-        match Layout::new(slots, bytes) {
-            Ok(wanted) => layout = wanted,
-            Err(reason) => {
-                let keys = ["ring", "buffer"].into_iter();
-                let item = keys.rev().find_map(|key| table.get(key));
-                let item = item.unwrap_or_else(|| table.item().clone());
-                item.complain(
-                    reason,
-                    "both are powers of two, and together 128 KB to 64 MB",
-                );
-            }
-        }
-    } else {
-        for key in ["ring", "buffer"] {
-            if table.get(key).is_some() {
-                table.refuse(key, "the side that listens decides it: write it there");
-            }
-        }
-    }
-    let mode = if listens { Mode::Server } else { Mode::Client };
-    let pfc = read_pfc(table, lanes);
-    if let Some(Err(shortage)) = pfc.filter(|_| listens).map(|pfc| pfc.plan(layout)) {
-        // The other side finds it when the cable is there.
-        let item = table.get("pfc").unwrap_or_else(|| table.item().clone());
-        item.complain(shortage.reason(), shortage.advice());
-    }
-    Kind::Shm(PathBuf::from(socket), Wanted { mode, layout, pfc })
-}
-
-/// Flow control by priority. It needs tags, since pauses name what tags say.
-fn read_pfc(table: &Table<'_>, lanes: Lanes) -> Option<Settings> {
-    let rate = table.parse("rate", parse_rate);
-    let delay: Option<Duration> = table.parse("delay", parse_duration);
-    if table.boolean("pfc") != Some(true) {
-        for key in ["rate", "delay"] {
-            if table.get(key).is_some() {
-                table.refuse(
-                    key,
-                    "headroom is computed with it: write pfc = true as well",
-                );
-            }
-        }
-        return None;
-    }
-    if lanes.lossless() == 0 {
-        table.refuse(
-            "pfc",
-            "no priority is lossless: write lossless = [3] in [switch]",
-        );
-        return None;
-    }
-    let by_tag = table
-        .get("priority")
-        .is_some_and(|item| matches!(&item.node().value, Value::Text(text) if text == "tag"));
-    if !by_tag || table.get("trunk").is_none() {
-        table.refuse(
-            "pfc",
-            "pauses name the priorities of tags: write trunk = [10] and priority = \"tag\" as well",
-        );
-    }
-    if table.get("native_vlan").is_some() {
-        table.refuse(
-            "native_vlan",
-            "frames without tags have no priority that a pause could name: put it into trunk",
-        );
-    }
-    Some(Settings {
-        rate_bps: rate.unwrap_or(RATE_BPS),
-        delay_ns: delay.map_or(DELAY_NS, |it| it.as_nanos().min(u64::MAX.into()) as u64),
-        lossless: lanes.lossless(),
-    })
-}
-
 /// Where any port has flow control, tags say of each frame what the switch takes for its priority.
 fn check_tags(root: &Table<'_>, ports: &[PortConfig]) {
     let has_pfc = |port: &PortConfig| matches!(&port.kind, Kind::Shm(_, it) if it.pfc.is_some());
@@ -589,159 +365,10 @@ fn check_tags(root: &Table<'_>, ports: &[PortConfig]) {
     }
 }
 
-/// Keys that only ports of another kind have.
-fn refuse_of_others(table: &Table<'_>, is_cable: bool, is_xdp: bool) {
-    let only = [
-        (
-            "ring",
-            is_cable || is_xdp,
-            "a port with shm = \"SOCKET\" or xdp = \"INTERFACE\" has buffers",
-        ),
-        (
-            "buffer",
-            is_cable,
-            "a port with shm = \"SOCKET\" has buffers",
-        ),
-        (
-            "mode",
-            is_xdp,
-            "a port with xdp = \"INTERFACE\" has sockets of AF_XDP",
-        ),
-    ];
-    for (key, is_known, who) in only {
-        if !is_known && table.get(key).is_some() {
-            table.refuse(key, &format!("only {who} of its own"));
-        }
-    }
-}
-
-fn read_xdp(table: &Table<'_>, name: &str, queues: Option<u16>) -> Option<Kind> {
-    let interface = read_interface(table, "xdp", name)?;
-    let mut ring = Layout::default().slots;
-    let (least, most) = (i64::from(RING_MIN), i64::from(RING_MAX));
-    if let Some(entries) = table.integer("ring", least..=most) {
-        ring = entries as u16;
-        if let Some(item) = table.get("ring").filter(|_| !ring.is_power_of_two()) {
-            let reason = format!("a ring cannot have {ring} entries");
-            item.complain(reason, "write a power of two, such as 1024");
-        }
-    }
-    let mode = table.parse("mode", |text| {
-        let mut names = xdp::Mode::NAMES.iter();
-        let known = names.find(|(name, _)| *name == text).map(|(_, mode)| *mode);
-        let reason = format!("'{text}' is no mode");
-        known.ok_or_else(|| Complaint::new(reason, "write \"auto\", \"copy\" or \"zero-copy\""))
-    });
-    Some(Kind::Xdp(xdp::Wanted {
-        interface,
-        queues,
-        ring,
-        mode: mode.unwrap_or_default(),
-    }))
-}
-
-fn read_interface(table: &Table<'_>, key: &'static str, name: &str) -> Option<String> {
-    if name.is_empty() || name.len() > 15 || name.contains(['/', ' ']) {
-        let item = table.get(key)?;
-        let reason = format!("no interface can be called '{name}'");
-        item.complain(reason, "names have 1 to 15 bytes, without / and spaces");
-        return None;
-    }
-    Some(name.to_owned())
-}
-
-fn read_member(table: &Table<'_>) -> Membership {
-    let number = |item: &Item<'_>| {
-        let number = item.integer(1..=i64::from(VLANS) - 1)?;
-        u16::try_from(number).ok()
-    };
-    let access = table.get("vlan").and_then(|item| number(&item));
-    let native = table.get("native_vlan").and_then(|item| number(&item));
-    let Some(trunk) = table.get("trunk") else {
-        if native.is_some() {
-            table.refuse(
-                "native_vlan",
-                "only a trunk has one: write trunk = [10, 20]",
-            );
-        }
-        return Membership::Access(access.unwrap_or(0));
-    };
-    if access.is_some() {
-        table.refuse(
-            "vlan",
-            "a port with a trunk has vlans in it, or native_vlan",
-        );
-    }
-    let list = trunk.list().unwrap_or_default();
-    let mut tagged: Vec<_> = list.iter().filter_map(number).collect();
-    tagged.sort_unstable();
-    tagged.dedup();
-    if native.is_some_and(|native| tagged.contains(&native)) {
-        table.refuse(
-            "native_vlan",
-            "its frames have no tags: take its number out of trunk",
-        );
-    }
-    Membership::Trunk { tagged, native }
-}
-
-fn list<T>(
-    table: &Table<'_>,
-    key: &'static str,
-    parse: impl Fn(&str) -> Result<T, Complaint>,
-) -> Vec<T> {
-    let items = table.get(key).and_then(|item| item.list());
-    let items = items.unwrap_or_default();
-    items.iter().filter_map(|item| item.parse(&parse)).collect()
-}
-
-fn parse_mac(text: &str) -> Result<Mac, Complaint> {
-    let mac = read_mac(text)?;
-    if mac[0] & 1 != 0 {
-        let reason = format!("'{text}' is not the address of one adapter");
-        return Err(Complaint::new(reason, MAC_ADVICE));
-    }
-    Ok(mac)
-}
-
-/// An Ethernet address that people have written.
-///
-/// # Errors
-/// It is none.
-pub fn read_mac(text: &str) -> Result<Mac, Complaint> {
-    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
-    let bytes: Vec<_> = bytes.filter_map(Result::ok).collect();
-    let mac = bytes.try_into().ok().filter(|_| text.len() == 17);
-    mac.ok_or_else(|| Complaint::new(format!("'{text}' is no Ethernet address"), MAC_ADVICE))
-}
-
-fn parse_prefix(text: &str) -> Result<(IpAddr, u8), Complaint> {
-    let complaint = || {
-        let advice = "write an address or a prefix, such as \"10.0.0.1\" or \"2001:db8::/64\"";
-        Complaint::new(format!("'{text}' is no prefix"), advice)
-    };
-    let (address, bits) = match text.split_once('/') {
-        Some((address, bits)) => (address, Some(bits)),
-        None => (text, None),
-    };
-    let address: IpAddr = address.parse().map_err(|_| complaint())?;
-    let most = if address.is_ipv4() { 32 } else { 128 };
-    let bits: u8 = bits.map_or(Ok(most), str::parse).map_err(|_| complaint())?;
-    if bits > most {
-        return Err(complaint());
-    }
-    Ok((address, bits))
-}
-
-/// An Ethernet address as people write it.
-pub fn show_mac(mac: Mac) -> String {
-    let bytes: Vec<_> = mac.iter().map(|byte| format!("{byte:02x}")).collect();
-    bytes.join(":")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shm::{layout::Layout, pfc::Settings};
 
     #[test]
     fn a_whole_file_is_read() {

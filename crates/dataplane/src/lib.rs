@@ -1,7 +1,7 @@
 //! The userspace switch: threads, rings and memory around the sans-I/O switch.
 //!
 //! ```text
-//!  configuration ──▶ service ──▶ workers (threads) ──▶ engine ──▶ ports ──▶ rings, memory, TAP, AF_XDP
+//!  configuration ──▶ service ──▶ workers (threads) ──▶ engine ──▶ ports ──▶ rings, memory, kernel
 //!  control socket ──orders──────▶   polls, sleeps      vswitch decides: filter, address, queue
 //!  sessions of vhost-user ──▶
 //! ```
