@@ -18,7 +18,7 @@ use sluicegate_dataplane::{
 use sluicegate_emulator::{Emulation, Plan, Uplink};
 use sluicegate_fabric::{
     Graph, Routes,
-    cee::{CeeConfig, PfcConfig, PortSpec},
+    cee::{Buffer, CeeConfig, PfcConfig, PortSpec},
     graph::{HostId, Node, SwitchId},
 };
 
@@ -44,7 +44,9 @@ fn plan() -> Plan {
             }),
         );
     }
+    // Room for what is on 2 ms of link when an input is paused: 25 KB.
     let cee = CeeConfig {
+        buffer: Buffer::Input { bytes: 200_000 },
         pfc: Some(PfcConfig::default()),
         ..CeeConfig::default()
     };

@@ -201,13 +201,12 @@ fn of_converged(variant: &Variant) -> Vec<Problem> {
             link.rate_bps / 1_000_000,
             RATE_MAX_BPS / 1_000_000
         );
-        let advice = "set a lower rate, or simulate it (--world sim)";
+        let advice = "set rate = \"500Mbit\" or less, or simulate it (--world sim)";
         let own = format!("network.link.{}", link.name);
         let own = variant.places.first_of(&own, &["rate"]);
-        let key = match own.ends_with(".rate") {
-            true => &own,
-            false => "network.rate",
-        };
+        let all = variant.places.first_of("network", &["rate"]);
+        let said = [&own, &all].into_iter().find(|key| key.ends_with(".rate"));
+        let key = said.map_or("network.cee", String::as_str);
         found.push(problem(key, &why, advice));
     }
     if config.adapter_bytes == CeeConfig::UNLIMITED {
@@ -216,10 +215,14 @@ fn of_converged(variant: &Variant) -> Vec<Problem> {
         found.push(problem("network.cee.adapter_buffer", why, advice));
     }
     let first = variant.traffic.first().map(|traffic| traffic.priority);
-    let other = variant
+    let mut all = variant.traffic.iter();
+    let differs = all.any(|traffic| Some(traffic.priority) != first);
+    // One of those that say theirs.
+    let mut said = variant
         .traffic
         .iter()
-        .find(|traffic| Some(traffic.priority) != first);
+        .filter(|traffic| traffic.priority != 0);
+    let other = said.next_back().filter(|_| differs);
     if let Some(traffic) = other {
         let path = format!("traffic.{}.priority", traffic.name);
         let why = "the lab's guests send without tags, so that all their frames have one priority";
