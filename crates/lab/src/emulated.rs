@@ -19,8 +19,8 @@ use sluicegate_scenario::{
 
 use crate::{host_switch::HostSwitches, net::names};
 
-/// The highest rate of a link, in bits per second: what two CPUs were measured to carry beside
-/// guests.
+/// The highest rate of a link, in bits per second. A bound against mistakes, not a measurement: 100
+/// Mb/s take 0.7 of two CPUs, guests included, and a run that falls behind says so.
 pub const RATE_MAX_BPS: u64 = 500_000_000;
 
 /// "Local experimental": no stack takes it.
