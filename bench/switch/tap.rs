@@ -27,7 +27,7 @@ impl Space {
         move_into_link_name_space(file.as_fd(), kind).context("entering a namespace")?;
         ip("link add br0 type bridge")?;
         let guest = |name: &str| -> Result<TapGuest> {
-            let tap = Tap::open(name)?;
+            let tap = Tap::open(name, false)?;
             ip(&format!("link set dev {name} master br0 up"))?;
             Ok(TapGuest::new(
                 tap.descriptor().try_clone_to_owned()?.into(),

@@ -200,7 +200,7 @@ impl Queue {
     #[inline]
     pub(super) fn release(&mut self, piece: u16) {
         let held = self.held.get_mut(usize::from(piece));
-        if held.is_some_and(|held| std::mem::take(held)) {
+        if held.is_some_and(std::mem::take) {
             self.emptied.push(piece);
         }
     }
