@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Records parallel programs of Debian with their computation, for the sweeps of programs
 # (scenarios/cee/programs.toml, programs-routing.toml): what `sluicegate trace` writes goes to
-# DIR/PROGRAM-RANKS.bin. What is there already stays. On two CPUs 64 ranks take about five minutes.
+# DIR/PROGRAM-RANKS.bin. What is there already stays. On two CPUs 64 ranks take about four minutes.
 #
 #   record-programs.sh DIR [RANKS…]   64 by default; of each a power of two
 #

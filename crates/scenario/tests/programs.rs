@@ -91,6 +91,28 @@ fn faults_of_goal_files_have_their_place() {
         ),
         "{found}"
     );
+    write(
+        "small.goal",
+        b"num_ranks 2\nrank 0 {\nsend 100b to 1\n}\nrank 1 {\nrecv 99b from 0\n}\n",
+    );
+    let found = refusal("goal = 'small.goal'\n");
+    assert!(
+        found.contains(
+            "small.goal: rank 1: receive of 99 B from rank 0, tag 0 at line 6 is smaller than its \
+             message: rank 0: send of 100 B to rank 1, tag 0 at line 3"
+        ),
+        "{found}"
+    );
+    write(
+        "two.goal",
+        b"num_ranks 2\nrank 0 {\nsend 9b to 1\n}\nrank 1 {\nrecv 9b from 0\n}\n",
+    );
+    assert_eq!(tenants("goal = 'two.goal'\nranks = 2\n"), [0, 1]);
+    let found = refusal("goal = 'two.goal'\nranks = 3\n");
+    assert!(
+        found.contains("the file has 2 ranks, and `ranks` is 3"),
+        "{found}"
+    );
     let found = refusal("goal = 'none.goal'\n");
     assert!(found.contains("none.goal cannot be read"), "{found}");
 }
