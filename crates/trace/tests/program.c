@@ -2,8 +2,8 @@
 /*
  * An MPI program of 8 ranks whose messages are known: crates/cli/tests/trace.rs counts them in what
  * was recorded. Barriers keep its wildcards from messages that are not meant for them: 24 messages
- * each. With the argument `die` rank 1 is killed after five messages; with `wait` they do nothing for
- * an hour; with `others` there are calls that are not recorded, and one message.
+ * each. With the argument `die` rank 1 is killed after five messages; with `wait` they do nothing
+ * for an hour; with `others` there are calls that are not recorded, and one message.
  */
 #include <mpi.h>
 #include <signal.h>

@@ -307,8 +307,8 @@ impl Run<'_> {
     }
 }
 
-/// Of each rank, how many wait for it, directly or through others, where each waits for one at most.
-/// Of those that wait for one another in a circle each has what all of them have.
+/// Of each rank, how many wait for it, directly or through others, where each waits for one at
+/// most. Of those that wait for one another in a circle each has what all of them have.
 fn waiting_behind(awaited: &[Option<usize>]) -> Vec<usize> {
     let mut weights = vec![0; awaited.len()];
     let mut direct = vec![0; awaited.len()];
