@@ -51,7 +51,8 @@ build_switch() {
 		--manifest-path fuzz/switch/Cargo.toml --target "$(rustc -vV | sed -n 's/^host: //p')" \
 		--target-dir "$BIN/switch-target"
 	"$SG_CLANG" -fsanitize=fuzzer,address -o "$BIN/switch" -Wl,--whole-archive \
-		"$BIN"/switch-target/*/release/libfuzz_switch.a -Wl,--no-whole-archive -lpthread -ldl -lm
+		"$BIN"/switch-target/*/release/libfuzz_switch.a -Wl,--no-whole-archive \
+		-lelf -lz -lpthread -ldl -lm
 	local target
 	for target in rings messages cables; do ln -f "$BIN/switch" "$BIN/$target"; done
 }

@@ -27,7 +27,7 @@ export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
 # others are slower than alone.
 BUDGET_S=(
 	[total]=1500 [setup]=60 [build]=360
-	["linux 6.12"]=360 ["foreign programs"]=60 ["kernel tests"]=420 [lint]=150 [tests]=240 ["fuzz smoke"]=250
+	["linux 6.12"]=360 ["foreign programs"]=60 ["kernel tests"]=420 [lint]=150 [tests]=240 ["fuzz smoke"]=300
 	["simulated scenarios"]=150 ["a sweep"]=45 ["a sweep of datagrams"]=30 ["linux 6.1 is refused"]=25 [package]=35
 	["stages of tests"]=10 ["measuring tests"]=150 ["foreign stacks"]=90 ["nothing left behind"]=10
 	[scenario]=35 ["scenario five-stacks"]=100 ["scenario five-stacks-guests"]=75 ["scenario ecn-coexistence"]=70

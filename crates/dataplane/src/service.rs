@@ -128,7 +128,6 @@ impl Service {
     /// # Errors
     /// As [`Service::start`], or the other process does not hand over.
     pub fn take_over(config: Config) -> anyhow::Result<(Self, UnixListener, u64)> {
-        adapter::apply(&config.adapters)?;
         let stream = control::ask_for_everything(&config.socket)?;
         let mut estate = Estate::receive(&stream)?;
         is_state(&estate.ledger, &config.state)?;
@@ -142,6 +141,7 @@ impl Service {
         }
         let until = Instant::now() + BEGIN_WITHIN;
         links.iter().for_each(|link| link.wait_until_begun(until));
+        adapter::apply(&config.adapters)?;
         handover::ready(&stream)?;
         let copies = Arc::new(std::mem::take(&mut estate.copies));
         state.each(move |worker| {
@@ -227,11 +227,13 @@ impl Service {
     /// Puts another configuration in force. Ports that it does not change are not touched.
     ///
     /// # Errors
-    /// A port would move to another thread: nothing has changed. A new port's socket or interface
-    /// cannot be had: the changes before it are in force.
+    /// A port would move to another thread, or `lossless` is another where something has `pfc`:
+    /// nothing has changed. A new port's socket or interface cannot be had: the changes before it
+    /// are in force.
     pub fn reload(&self, config: Config) -> anyhow::Result<Reload> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.refuse_moves(&config)?;
+        state.refuse_lanes(&config)?;
         let limits = |config: &Config| config.governing.as_ref().map(|it| it.limits);
         let has_grown = limits(&state.config).is_some_and(|before| {
             let now = limits(&config);
@@ -319,6 +321,26 @@ fn stop(links: &[(u16, Arc<Link>)]) -> anyhow::Result<HashMap<u16, Connection>> 
         }
     }
     Ok(connections)
+}
+
+/// The kernel gives a queue of an interface to one process at a time, and the one that runs must
+/// keep it until all has gone over.
+fn refuse_other_sockets(old: &handover::Bay, config: &PortConfig) -> anyhow::Result<()> {
+    match &config.kind {
+        Kind::Xdp(wanted)
+            if old
+                .kind
+                .starts_with(&format!("AF_XDP at {},", wanted.interface)) =>
+        {
+            bail!(
+                "port {}: the switch that runs has {} with another `queues`, `ring` or `mode`; \
+                 have it reload this file first, or restart it",
+                config.name,
+                wanted.interface
+            )
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether a port is as before; on which thread it is to be has been looked at.
@@ -511,6 +533,23 @@ impl State {
         Ok(())
     }
 
+    /// Peers and adapters would pause for other priorities than the switch is lossless in.
+    fn refuse_lanes(&self, config: &Config) -> anyhow::Result<()> {
+        let of_port = |port: &PortConfig| match &port.kind {
+            Kind::Shm(_, wanted) => wanted.pfc.is_some(),
+            _ => false,
+        };
+        let has_pfc = config.ports.iter().any(of_port)
+            || config.adapters.iter().any(|adapter| adapter.pfc.is_some());
+        if has_pfc && config.choice.lanes != self.config.choice.lanes {
+            bail!(
+                "`lossless` cannot change while the switch runs and a port or an adapter has \
+                 `pfc`: nothing has changed; restart it, or let a new process take over"
+            );
+        }
+        Ok(())
+    }
+
     /// Adds a port, with what another process had of it. Returns what says when the connection of
     /// that process has begun here.
     fn add(
@@ -520,6 +559,7 @@ impl State {
     ) -> anyhow::Result<Option<Arc<Link>>> {
         let mut old = old.unwrap_or_default();
         if old.kind != in_words(config) {
+            refuse_other_sockets(&old, config)?;
             // It may listen where the other one did.
             old = handover::Bay {
                 counters: old.counters,

@@ -306,7 +306,8 @@ impl Worker {
     fn look_at_ledger(&mut self) {
         if self.ledger.take_if(|ledger| ledger.is_broken()).is_some() {
             tracing::error!(
-                "the file of `state` was cut, or its file system is full: guests lose frames when                  the switch ends; restart it with another `state`"
+                "the file of `state` was cut, or its file system is full: guests lose frames when \
+                 the switch ends; restart it with another `state`"
             );
         }
     }

@@ -42,9 +42,14 @@ impl Switch {
         let mut text = place.text(name, &names, &format!("{PFC}{cable}"));
         let head = format!("[switch]\nlossless = [3]\nqueue = 64\n{switch}\n");
         text = text.replace("[switch]\n", &head);
+        let thread = match switch.contains("threads") {
+            true => "thread = 0\n",
+            false => "",
+        };
         for (name, priority) in guests {
             let port = format!("name = \"{name}\"\n");
-            text = text.replace(&port, &format!("{port}vlan = 5\npriority = {priority}\n"));
+            let keys = format!("vlan = 5\npriority = {priority}\n{thread}");
+            text = text.replace(&port, &format!("{port}{keys}"));
         }
         let socket = place.at(name);
         let file = socket.with_extension("toml");
@@ -344,6 +349,50 @@ fn a_peer_that_pauses_for_ever_stops_its_own_port_and_no_other() {
         receive(&mut end).is_some_and(|bytes| bytes[14] >> 5 == 3)
     });
     assert_eq!(switch.dropped(), 100);
+}
+
+#[test]
+fn a_paused_priority_of_another_threads_port_lets_others_pass() {
+    let place = Place::new();
+    // Together the first two have more than one thread gives the other credit for.
+    let guests = [("a", 3), ("b", 3), ("c", 1)];
+    let cable = "rate = \"10Mbit\"\nthread = 1";
+    let switch = Switch::start(&place, "left", &guests, "threads = 2", cable);
+    let mut end = place.end();
+    switch.until_up();
+    let [mut a, mut b, mut c] = ["a", "b", "c"].map(|name| place.guest(name, PLAIN));
+    introduce(&mut [(&mut a, 1), (&mut b, 2), (&mut c, 3)]);
+    let hello = tagged(&frame([0xff; 6], mac(9), 0, 60), 3);
+    assert_eq!(end.send(&hello, Work::default()), Ok(true));
+    for guest in [&mut a, &mut b, &mut c] {
+        assert_eq!(number(&guest.expect()).0, 9);
+    }
+    while receive(&mut end).is_some() {}
+    let for_ever = pause(0xff, u16::MAX);
+    assert_eq!(end.send(&for_ever, Work::default()), Ok(true));
+    until("a pause", || switch.pfc()["paused"] == json!([3]));
+    let sent = [(&mut a, 1), (&mut b, 2)].map(|(guest, from)| {
+        assert_eq!(end.send(&for_ever, Work::default()), Ok(true));
+        fill(guest, 9, from, 0)
+    });
+    assert!(sent[0] + sent[1] > 256, "{sent:?}");
+    for lossy in 0..500 {
+        assert_eq!(end.send(&for_ever, Work::default()), Ok(true));
+        until("room", || c.send(&frame(mac(9), mac(3), lossy, 60)));
+        until("a lossy frame", || {
+            receive(&mut end).is_some_and(|bytes| {
+                assert_eq!(bytes[14] >> 5, 1);
+                true
+            })
+        });
+    }
+    assert_eq!(end.send(&pause(0xff, 0), Work::default()), Ok(true));
+    for _ in 0..sent[0] + sent[1] {
+        until("a frame", || {
+            receive(&mut end).is_some_and(|bytes| bytes[14] >> 5 == 3)
+        });
+    }
+    assert_eq!(switch.dropped(), 0);
 }
 
 #[test]

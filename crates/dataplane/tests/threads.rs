@@ -276,11 +276,18 @@ fn a_guest_that_breaks_the_rules_leaves_its_frames_at_other_threads() {
     let bench = Bench::new("threads = 2", &ports);
     let [mut a, mut b] = ["a", "b"].map(|port| bench.guest(port, PLAIN));
     introduce(&mut [(&mut a, 1), (&mut b, 2)]);
+    let taken = || {
+        let ports = sluicegate_dataplane::views::ports(&bench.service).expect("an answer");
+        ports[1]["received_frames"].as_u64().expect("a count")
+    };
     for _ in 0..5 {
         let size = u64::from(common::SIZE);
+        let before = taken();
         for number in 0..size + 150 {
             until("room", || b.send(&frame(mac(1), mac(2), number, 60)));
         }
+        // What is still in its ring then goes with it.
+        until("all are taken", || taken() == before + size + 150);
         until("a full receiver", || !queues(&bench).is_empty());
         let index = &b.transmit.available_index;
         index.store(index.load().wrapping_add(1000));

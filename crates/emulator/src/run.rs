@@ -61,7 +61,8 @@ pub struct Emulation {
 
 impl Emulation {
     /// Connects to the switches of all hosts, in the order of hosts, and starts. `prepare` is
-    /// called on the thread of the network, for its priority.
+    /// called on the thread of the network, for its priority; if it fails, [`Emulation::counts`]
+    /// says so.
     ///
     /// # Errors
     /// [`Network::new`] refuses; a switch does not listen.
@@ -153,7 +154,10 @@ impl Port {
         };
         for frame in &uplink.announcements {
             while !end.send(frame, Work::default())? {
-                end.wait(CONNECT_TIMEOUT)?;
+                if Instant::now() > deadline {
+                    bail!("{}: the switch takes no frame", uplink.path.display());
+                }
+                end.wait(CONNECT_INTERVAL)?;
             }
         }
         Ok(Self {
@@ -195,7 +199,8 @@ struct Loop {
 
 impl Loop {
     fn run(mut self) -> Result<()> {
-        loop {
+        // However much there is to do, its owner is heard.
+        while self.answer() {
             let now_ps = self.now_ps();
             self.network.advance(now_ps);
             let mut is_busy = false;
@@ -204,12 +209,10 @@ impl Loop {
                 is_busy |= served.with_context(|| format!("the cable of host {}", host.0))?;
             }
             if !is_busy {
-                let is_kicked = self.sleep()?;
-                if is_kicked && !self.answer() {
-                    return Ok(());
-                }
+                self.sleep()?;
             }
         }
+        Ok(())
     }
 
     fn now_ps(&self) -> u64 {
@@ -218,8 +221,6 @@ impl Loop {
 
     /// Answers those who asked. False: nobody will.
     fn answer(&mut self) -> bool {
-        let mut kicks = [0; 64];
-        let _ = self.woken.read(&mut kicks);
         loop {
             match self.asked.try_recv() {
                 // Whoever asked may have gone.
@@ -230,14 +231,13 @@ impl Loop {
         }
     }
 
-    /// Until the next event, or until a cable or the owner has something to say. Whether the owner
-    /// has.
-    fn sleep(&mut self) -> Result<bool> {
+    /// Until the next event, or until a cable or the owner has something to say.
+    fn sleep(&mut self) -> Result<()> {
         let until_ps = self.network.next_ps().unwrap_or(u64::MAX);
         let left = Duration::from_nanos(until_ps.saturating_sub(self.now_ps()) / 1000);
         if left < SPIN {
             std::hint::spin_loop();
-            return Ok(false);
+            return Ok(());
         }
         let mut most = left.min(SLEEP_MAX);
         for (host, port) in HostId::enumerate(&mut self.ports) {
@@ -268,6 +268,9 @@ impl Loop {
         for (port, &is_readable) in self.ports.iter_mut().zip(&readable) {
             port.end.disarm(is_readable)?;
         }
-        Ok(readable.last() == Some(&true))
+        if readable.last() == Some(&true) {
+            let _ = self.woken.read(&mut [0; 64]);
+        }
+        Ok(())
     }
 }

@@ -37,7 +37,8 @@ pub fn is_emulated(variant: &Variant) -> bool {
 /// Starts the network of a variant between the switches of its hosts. `None`: it is not emulated.
 ///
 /// # Errors
-/// A host has no switch; a switch does not listen; the kernel refuses the priority.
+/// A host has no switch; a switch does not listen. If the kernel refuses the priority, the first
+/// look at the counters says so.
 pub fn start(variant: &Variant, switches: &HostSwitches, seed: u64) -> Result<Option<Emulation>> {
     let Some(plan) = plan(variant, seed)? else {
         return Ok(None);

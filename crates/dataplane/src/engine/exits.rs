@@ -61,21 +61,28 @@ impl Engine {
         moved
     }
 
-    /// The frame that a port gets next, of those that wait for it, and its side.
-    fn first(&self, exit: u16) -> Option<(Side, FrameId)> {
-        let (lanes, stopped) = (self.choice.lanes, self.stopped(exit));
+    /// The frame that a port gets next, of those that wait for it, its priority and its side. None
+    /// of the priorities of `without` (bit p).
+    fn first(&self, exit: u16, without: u8) -> Option<(u8, Side, FrameId)> {
+        let (lanes, stopped) = (self.choice.lanes, self.stopped(exit) | without);
         let goes = move |lane: &u8| stopped >> lane & 1 == 0;
         let sides = lanes.highest_first().filter(goes);
-        let mut sides = sides.map(|lane| lanes.side(exit, lane));
-        sides.find_map(|to| Some((to, *self.switch.first(to)?)))
+        let mut sides = sides.map(|lane| (lane, lanes.side(exit, lane)));
+        sides.find_map(|(lane, to)| Some((lane, to, *self.switch.first(to)?)))
     }
 
     pub(super) fn deliver_waiting(&mut self, exit: u16) -> usize {
-        let mut moved = 0;
-        while let Some((to, id)) = self.first(exit) {
+        // Another thread gives credit to each priority apart.
+        let is_elsewhere = self.elsewhere(exit).is_some();
+        let (mut moved, mut without) = (0, 0);
+        while let Some((lane, to, id)) = self.first(exit, without) {
             let delivered = self.deliver(id, exit);
             if delivered == Delivery::Held {
                 self.stop_lanes(exit);
+                continue;
+            }
+            if delivered == Delivery::NoRoom && is_elsewhere {
+                without |= 1 << lane;
                 continue;
             }
             if delivered == Delivery::NoRoom {
@@ -91,7 +98,14 @@ impl Engine {
             }
             moved += 1;
         }
-        self.unblock(exit);
+        if without == 0 {
+            self.unblock(exit);
+        } else if moved > 0 {
+            let now_ns = self.now_ns;
+            if let Some(bay) = self.bay_mut(exit) {
+                bay.blocked_ns = Some(now_ns);
+            }
+        }
         moved
     }
 }

@@ -12,7 +12,7 @@ use super::{Change, PAIRS_MAX, Setup, feature};
 use crate::{
     fill::Filler,
     frame::{FRAME_MAX, FRAME_MIN, Frame},
-    ledger::{PortRecord, RingRecord, fingerprint},
+    ledger::{ALL_PARTS, PortRecord, RingRecord, fingerprint},
     memory::{Log, Memory, Piece, Refused},
     offload::{HEADER, Takes, Work},
     port::{Delivery, Intake, Outgoing},
@@ -26,9 +26,6 @@ const LEGACY_HEADER: usize = 10;
 /// A frame takes at most so many receive buffers, and about as many descriptors of them are read:
 /// a guest whose buffers are long chains of short pieces takes no time from others.
 const BUFFERS_MAX: usize = 1024;
-
-/// Delivered parts of a frame that all exits have, while chains before it are held.
-const ALL_PARTS: u16 = u16::MAX;
 
 /// So many receive buffers are fetched into the cache at a time.
 const FETCHED: u16 = 32;
