@@ -1,14 +1,12 @@
 //! All orders in which two threads may use a ring, as loom makes them.
 
 use loom::{
-    sync::{
-        Notify,
-        atomic::{AtomicU16 as Atomic, fence},
-    },
+    sync::{Notify, atomic::AtomicU16 as Atomic},
     thread,
 };
 
 use super::*;
+use crate::shm::lane::tests::Word as Modelled;
 
 /// A slot that fails if both sides have it at the same time, or one sees what is old.
 struct Looked(loom::cell::UnsafeCell<u64>);
@@ -18,30 +16,6 @@ impl Slot<u64> for Looked {
         // SAFETY: loom panics before this if the other side may have the slot.
         self.0
             .with_mut(|contents| change(unsafe { &mut *contents }))
-    }
-}
-
-#[derive(Clone)]
-struct Modelled {
-    word: Arc<Atomic>,
-    has_barrier: bool,
-}
-
-impl Shared for Modelled {
-    fn load(&self) -> u16 {
-        self.word.load(Ordering::Acquire)
-    }
-    fn store(&self, value: u16) {
-        self.word.store(value, Ordering::Release);
-    }
-    fn replace(&self, from: u16, to: u16) -> bool {
-        let (done, seen) = (Ordering::AcqRel, Ordering::Acquire);
-        self.word.compare_exchange(from, to, done, seen).is_ok()
-    }
-    fn fence(&self) {
-        if self.has_barrier {
-            fence(Ordering::SeqCst);
-        }
     }
 }
 
@@ -55,9 +29,8 @@ fn check(slots: usize, frames: u64, preemptions: usize, has_barrier: bool) {
     model.preemption_bound = Some(preemptions);
     model.check(move || {
         let places = (0..slots).map(|_| Looked(loom::cell::UnsafeCell::new(0)));
-        let (mut producer, mut consumer) = of(places.collect(), || Modelled {
-            word: Arc::new(Atomic::new(0)),
-            has_barrier,
+        let (mut producer, mut consumer) = of(places.collect(), || {
+            Modelled::new(Arc::new(Atomic::new(0)), has_barrier)
         });
         let bells = Arc::new(Bells {
             producer: Notify::new(),

@@ -162,4 +162,4 @@ impl<W: Shared> Reader<W> {
 
 #[cfg(test)]
 #[path = "lane_tests.rs"]
-mod tests;
+pub(crate) mod tests;

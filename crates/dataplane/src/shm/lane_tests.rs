@@ -12,11 +12,17 @@ use loom::{
 
 use super::*;
 
-/// A word in shared memory, in the hands of one side: with its barrier, or without.
+/// A word that two sides share, in the hands of one: with its barrier, or without.
 #[derive(Clone)]
-struct Word {
+pub(crate) struct Word {
     word: Arc<AtomicU16>,
     has_barrier: bool,
+}
+
+impl Word {
+    pub(crate) fn new(word: Arc<AtomicU16>, has_barrier: bool) -> Self {
+        Self { word, has_barrier }
+    }
 }
 
 impl Shared for Word {
@@ -108,7 +114,7 @@ impl Direction {
     }
 
     fn words(&self, words: &[Arc<AtomicU16>; 2], has_barrier: bool) -> [Word; 2] {
-        words.clone().map(|word| Word { word, has_barrier })
+        words.clone().map(|word| Word::new(word, has_barrier))
     }
 
     fn send(&self, frames: u64) {
