@@ -420,8 +420,8 @@ impl<F: CeeFrame> Converged<F> {
         self.resequencers.as_ref().map(|_| self.overflows)
     }
 
-    /// Switches change their routes. Sources that are notified for the first time choose among the
-    /// new ones; others keep the path values that they have.
+    /// Switches change their routes. Sources that choose paths have those of the new routes, and
+    /// give up what is no path any more.
     pub fn reroute(&mut self, routes: &Arc<Routes>) {
         self.cee.reroute(routes);
     }

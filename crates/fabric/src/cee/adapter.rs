@@ -248,6 +248,17 @@ impl Adapters {
         &self.adapters[host.index()]
     }
 
+    /// Switches have new routes: `values` gives the paths of a queue of the adapter at a port.
+    pub fn reroute(&mut self, values: impl Fn(PortId, QueueKey) -> Vec<u32>) {
+        for adapter in &mut self.adapters {
+            for voq in &mut adapter.queues {
+                if let Some(Limits::Paths(paths)) = voq.limits.as_deref_mut() {
+                    paths.reroute(&values(adapter.port, voq.key));
+                }
+            }
+        }
+    }
+
     /// See [`Adapters::of`].
     #[inline(always)]
     pub fn of_mut(&mut self, host: HostId) -> &mut Adapter {

@@ -467,11 +467,16 @@ impl Cee {
         self
     }
 
-    /// Switches change their routes.
+    /// Switches change their routes, and sources the paths that they choose from.
     pub(crate) fn reroute(&mut self, routes: &Arc<Routes>) {
         for sources in self.sources.iter_mut().flatten() {
             sources.routes = Arc::clone(routes);
         }
+        let far = |port: PortId| self.specs[port.index()].far;
+        self.adapters.reroute(|adapter, queue| {
+            let routes = routes.of(queue.priority);
+            routes.path_values_to(adapter, queue.destination, far)
+        });
     }
 
     /// Rates of a host's limiters in bits per second, by queue.

@@ -224,6 +224,28 @@ impl Paths {
         true
     }
 
+    /// Switches have new routes, whose paths have `values`, the default path's first. A path whose
+    /// value stays keeps its limiter. Others are given up. A queue whose only ready path is given
+    /// up sends one more frame by the default path.
+    pub fn reroute(&mut self, values: &[u32]) {
+        let stays = |value: u32| values.contains(&value);
+        self.used.retain(|way| stays(way.value));
+        self.resting.retain(|way| stays(way.value));
+        self.unused.retain(|&value| stays(value));
+        for &value in values {
+            if self.used.is_empty() {
+                self.used.push(Way::new(value));
+            } else if !self.is_available(value) {
+                self.unused.push_back(value);
+            }
+        }
+        self.look_again();
+    }
+
+    fn is_available(&self, value: u32) -> bool {
+        self.used.iter().any(|way| way.value == value) || self.unused.contains(&value)
+    }
+
     /// The paths in use, or their limiters, have changed.
     fn look_again(&mut self) {
         self.waits_ps.clear();

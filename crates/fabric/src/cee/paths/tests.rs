@@ -252,6 +252,31 @@ fn r3c2_gives_up_the_slowest_path_a_period_after_the_last_notification() {
     panic!("{:?}", paths.limiters().collect::<Vec<_>>());
 }
 
+#[test]
+fn new_routes_end_paths_and_keep_the_limiters_of_those_that_stay() {
+    let (routing, params) = (routing(true, true), params());
+    let mut paths = paths(&routing);
+    for path in [7, 8, 9, 10] {
+        paths.notified(&routing, &params, (path, 63), 0);
+    }
+    let slow_bps = rate_bps(&paths, 9);
+    assert!(slow_bps.is_some());
+    paths.reroute(&[7, 9]);
+    paths.audit().unwrap();
+    assert_eq!(paths.in_use().collect::<Vec<_>>(), [7, 9]);
+    assert_eq!(rate_bps(&paths, 9), slow_bps);
+    assert_eq!(rate_bps(&paths, 10), None, "it is no path any more");
+    let counts = send(&mut paths, 0, MS);
+    assert!(counts.iter().all(|&(_, frames)| frames > 0), "{counts:?}");
+    // The link works again: its paths come back without limiters.
+    paths.reroute(&[7, 8, 9, 10]);
+    paths.audit().unwrap();
+    assert_eq!(paths.in_use().collect::<Vec<_>>(), [7, 9]);
+    assert!(paths.notified(&routing, &params, (7, 5), MS));
+    assert_eq!(paths.in_use().collect::<Vec<_>>(), [7, 9, 8]);
+    assert_eq!(rate_bps(&paths, 8), None);
+}
+
 /// Algorithm 2.2 word for word: a limiter, perhaps null, for each available path, and nothing
 /// remembered of when it lets frames go.
 struct Printed {
