@@ -140,6 +140,37 @@ fn pair(place: &Place) -> ([Switch; 2], [Guest; 4]) {
     ([left, right], guests)
 }
 
+#[test]
+fn switches_with_other_priorities_have_no_cable_and_both_say_which_side_has_what() {
+    let place = Place::new();
+    let left = Switch::start(&place, "left", &[], "", "");
+    let file = place.at("right").with_extension("toml");
+    let text = place.text("right", &[], &format!("{PFC}listen = false\n"));
+    fs::write(
+        &file,
+        text.replace("[switch]\n", "[switch]\nlossless = [3, 4]\n"),
+    )
+    .expect("a file");
+    let right = Switch {
+        socket: place.at("right"),
+        child: Switch::run(&file, &[]),
+        file,
+    };
+    let says = |switch: &Switch, why: &str| match control::ask(&switch.socket, Ask::Ports) {
+        Ok(ports) => ports[0]["closed"]
+            .as_str()
+            .is_some_and(|told| told.ends_with(why)),
+        Err(_) => false,
+    };
+    let why = "pfc differs: priorities 3 where it listens, 3 4 where it connects";
+    until("a reason where it listens", || says(&left, why));
+    until("a reason where it connects", || says(&right, why));
+    assert_eq!(
+        (&left.cable()["up"], &right.cable()["up"]),
+        (&json!(false), &json!(false))
+    );
+}
+
 /// Sends frames from `sent` on as long as they go, until none has gone for a while.
 fn fill(guest: &mut Guest, to: u8, from: u8, mut sent: u64) -> u64 {
     let mut idle = Instant::now();

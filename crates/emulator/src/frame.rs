@@ -5,6 +5,7 @@ use sluicegate_fabric::{
     Frame,
     cee::{CONTROL_BYTES, CeeFrame, Notification, QueueKey},
     graph::HostId,
+    random::mix,
 };
 
 /// An address of Ethernet.
@@ -12,6 +13,7 @@ pub type Mac = [u8; 6];
 
 /// Destination, source, type.
 const ETHERNET_BYTES: usize = 14;
+const MAC_BYTES: usize = 6;
 const TAG_BYTES: usize = 4;
 /// Tags before the type of the payload: a provider's and a customer's.
 const TAGS_MAX: usize = 2;
@@ -20,6 +22,11 @@ const TAG: u16 = 0x8100;
 const PROVIDER_TAG: u16 = 0x88a8;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// Headers of IPv6 and TCP.
+const HEADERS_BYTES: usize = 60;
 
 /// Codepoint CE of RFC 3168.
 const CE: u8 = 3;
@@ -65,15 +72,57 @@ impl Headers {
     }
 }
 
-/// Sets CE in the IP header of a frame. A frame without ECN stays as it is.
-pub fn mark(bytes: &mut [u8]) {
+/// A hash of the addresses, the protocol and the ports of a frame's connection. All fragments of a
+/// datagram have one; of a frame that is no IP it is that of its Ethernet addresses.
+pub fn connection(bytes: &[u8]) -> u32 {
+    let (kind, ip) = payload(bytes);
+    let version = Ip::of(kind, ip);
+    let Some(version) = version else {
+        return hash([bytes.get(..2 * MAC_BYTES).unwrap_or(bytes)]);
+    };
+    let (addresses, protocol, transport) = version.ends(ip);
+    let has_ports = matches!(protocol, TCP | UDP) && !version.is_fragment(ip);
+    let ports = ip.get(transport..transport + 4).filter(|_| has_ports);
+    hash([addresses, &[protocol], ports.unwrap_or_default()])
+}
+
+/// A hash of a frame's headers, which tells packets of one connection apart.
+pub fn header(bytes: &[u8]) -> u32 {
+    let (_, packet) = payload(bytes);
+    hash([&packet[..packet.len().min(HEADERS_BYTES)]])
+}
+
+fn hash<const N: usize>(parts: [&[u8]; N]) -> u32 {
+    let words = parts.into_iter().flat_map(|part| part.chunks(8));
+    let all = words.fold(0, |sum, word| {
+        let mut eight = [0; 8];
+        eight[..word.len()].copy_from_slice(word);
+        mix(sum ^ mix(u64::from_be_bytes(eight)))
+    });
+    (all >> 32) as u32
+}
+
+/// The type of what is behind a frame's tags, and what is there.
+fn payload(bytes: &[u8]) -> (u16, &[u8]) {
+    let (kind, at) = behind_tags(bytes);
+    (kind, bytes.get(at..).unwrap_or_default())
+}
+
+/// The type of what is behind a frame's tags, and where that begins.
+fn behind_tags(bytes: &[u8]) -> (u16, usize) {
     let mut at = ETHERNET_BYTES;
     let mut kind = half(bytes, at - 2);
     while matches!(kind, Some(TAG | PROVIDER_TAG)) && at < ETHERNET_BYTES + TAGS_MAX * TAG_BYTES {
         kind = half(bytes, at + 2);
         at += TAG_BYTES;
     }
-    let (Some(kind), Some(ip)) = (kind, bytes.get_mut(at..)) else {
+    (kind.unwrap_or(0), at)
+}
+
+/// Sets CE in the IP header of a frame. A frame without ECN stays as it is.
+pub fn mark(bytes: &mut [u8]) {
+    let (kind, at) = behind_tags(bytes);
+    let Some(ip) = bytes.get_mut(at..) else {
         return;
     };
     let Some(version) = Ip::of(kind, ip) else {
@@ -108,6 +157,23 @@ impl Ip {
         }
     }
 
+    /// Addresses, protocol, and where the header of that begins.
+    fn ends(self, ip: &[u8]) -> (&[u8], u8, usize) {
+        match self {
+            Self::V4 => (&ip[12..20], ip[9], usize::from(ip[0] & 15) * 4),
+            Self::V6 => (&ip[8..40], ip[6], 40),
+        }
+    }
+
+    /// Whether it is a part of a datagram; of IPv6 the header says another protocol then.
+    fn is_fragment(self, ip: &[u8]) -> bool {
+        const MORE_AND_OFFSET: u16 = 0x3fff;
+        match self {
+            Self::V4 => u16::from_be_bytes([ip[6], ip[7]]) & MORE_AND_OFFSET != 0,
+            Self::V6 => false,
+        }
+    }
+
     fn mark(self, ip: &mut [u8]) {
         match self {
             Self::V6 => ip[1] |= CE << 4,
@@ -138,6 +204,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor {
     destination: HostId,
+    path: u32,
     bytes: u32,
     kind: Kind,
 }
@@ -153,17 +220,28 @@ enum Kind {
 }
 
 impl Descriptor {
-    /// Of a frame with these headers, on its way to a host.
-    pub fn of(headers: &Headers, destination: HostId) -> Self {
+    /// Of a frame with these headers, on its way to a host, with a path value.
+    pub fn of(headers: &Headers, destination: HostId, path: u32) -> Self {
         let kind = Kind::Frame {
             is_ect: headers.ecn != 0,
             marked: false,
         };
         Self {
             destination,
+            path,
             bytes: headers.untagged_bytes,
             kind,
         }
+    }
+
+    /// What switches hash, among others.
+    pub fn path(&self) -> u32 {
+        self.path
+    }
+
+    /// A switch rewrites it.
+    pub fn set_path(&mut self, path: u32) {
+        self.path = path;
     }
 
     /// A switch has marked it.
@@ -193,9 +271,10 @@ impl CeeFrame for Descriptor {
         self.destination
     }
 
-    fn notification(_sampled: &Self, notification: &Notification) -> Self {
+    fn notification(sampled: &Self, notification: &Notification) -> Self {
         Self {
             destination: notification.source,
+            path: sampled.path,
             bytes: CONTROL_BYTES,
             kind: Kind::Notification(notification.queue, notification.feedback.fb),
         }
@@ -282,6 +361,42 @@ mod tests {
         assert_eq!((plain.ecn, tagged.ecn), (2, 2));
     }
 
+    fn tcp(ports: (u16, u16), seq: u32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let builder = ethernet().ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
+        let builder = builder.tcp(ports.0, ports.1, seq, 100);
+        builder.write(&mut bytes, b"hello").expect("room");
+        bytes
+    }
+
+    #[test]
+    fn packets_of_a_connection_have_one_hash_and_other_connections_others() {
+        let first = tcp((1000, 80), 1);
+        let next = tcp((1000, 80), 900);
+        assert_eq!(connection(&first), connection(&next));
+        assert_eq!(connection(&first), connection(&tagged(&first, 3)));
+        assert_ne!(header(&first), header(&next));
+        for other in [tcp((1001, 80), 1), tcp((1000, 81), 1), ipv4(0)] {
+            assert_ne!(connection(&first), connection(&other));
+        }
+        let mut version6 = Vec::new();
+        let builder = ethernet().ipv6([1; 16], [2; 16], 64).tcp(1000, 80, 1, 100);
+        builder.write(&mut version6, &[]).expect("room");
+        let one = connection(&version6);
+        version6[14 + 40 + 1] ^= 1; // its source port
+        assert_ne!(connection(&version6), one);
+    }
+
+    #[test]
+    fn all_fragments_of_a_datagram_have_one_hash() {
+        let mut first = ipv4(0);
+        first[20] = 0x20; // more follow
+        let mut next = first.clone();
+        next[20..22].copy_from_slice(&[0, 1]);
+        next[34..38].copy_from_slice(&[9; 4]);
+        assert_eq!(connection(&first), connection(&next));
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read_and_marked(mut bytes in prop::collection::vec(any::<u8>(), 0..80),
@@ -293,6 +408,7 @@ mod tests {
             let read = Headers::read(&bytes);
             prop_assert!(read.is_some() || length < 14 + TAGS_MAX * TAG_BYTES);
             let before = bytes.clone();
+            let _hashes = (connection(&bytes), header(&bytes));
             mark(&mut bytes);
             let is_ect = read.is_some_and(|it| it.ecn != 0);
             prop_assert!(is_ect || bytes == before);

@@ -11,11 +11,13 @@
 //! the clock of the machine, and moves frames between it and the cables of hosts.
 
 mod clock;
+mod ethernet;
 mod frame;
 mod network;
 mod run;
 
 pub use clock::{LAG_BOUND, Lag};
+pub use ethernet::{ADAPTER_BYTES, Control, Emulated, Ethernet, Queues};
 pub use frame::Descriptor;
 pub use network::{Counts, Drop, HostCounts, Network, Offer, Plan, PortCounts};
 pub use run::{Emulation, Uplink};

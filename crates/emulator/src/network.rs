@@ -11,18 +11,20 @@ use std::{
 
 use anyhow::{Result, bail};
 use rustc_hash::FxHashMap;
-use sluicegate_core::aqm::AqmParams;
 use sluicegate_fabric::{
-    Converged, Fabric, Handle, PortConfig, Ports, Routes,
-    cee::{Cee, CeeConfig, CeeFrame, CeeStats, OwnEffect, PRIORITIES, PortSpec},
-    contract::{Driven, Driver, Effect, Lane, Sender, Timer, Timers},
-    graph::{HostId, Node, PortId, PortMap, SwitchId},
+    Converged, Frame, Handle, Plain, Routes,
+    cee::{CeeConfig, CeeFrame, PRIORITIES, PortSpec},
+    contract::{Driven, Driver, Effect, Lane, OwnOf, Sender, Timer, Timers},
+    graph::{HostId, Node, PortId, SwitchId},
     histogram::Histogram,
-    routing::{Query, Scheme},
+    port::PortStats,
+    random::draw,
+    routing::{Passing, PathValues, Query, Scheme},
 };
 
 use crate::{
     clock::Lag,
+    ethernet::{self, Control, Emulated, Queues},
     frame::{self, Descriptor, Headers, Mac},
 };
 
@@ -33,8 +35,6 @@ pub const RECEIVE_BYTES: u64 = 128 << 10;
 /// The network that is to be emulated.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Switches and adapters.
-    pub cee: CeeConfig,
     /// The ports, two for each link.
     pub ports: Vec<PortSpec>,
     /// The number of hosts, each of which has a link.
@@ -100,10 +100,10 @@ pub struct HostCounts {
 /// The counters of a port.
 #[derive(Clone, Debug, Default)]
 pub struct PortCounts {
-    /// Those of the fabric.
-    pub stats: CeeStats,
-    /// Time in which pauses stopped it.
-    pub paused_ps: u64,
+    /// Those of any fabric.
+    pub stats: PortStats,
+    /// Those of converged Ethernet alone.
+    pub control: Option<Control>,
     /// Of a switch: the backlogs that arriving frames met, in bytes.
     pub backlogs: Histogram,
     /// Its backlog now.
@@ -143,9 +143,11 @@ struct Host {
 }
 
 /// A network under the control of a clock.
-pub struct Network {
-    fabric: Driven<Converged<Descriptor>>,
+pub struct Network<F> {
+    fabric: Driven<F>,
     agenda: Agenda,
+    /// When an adapter that had no room has some, where the fabric does not tell.
+    room_ps: Option<u64>,
     now_ps: u64,
     routes: Arc<Routes>,
     routing: <Routes as Scheme>::State,
@@ -154,77 +156,85 @@ pub struct Network {
     bytes: Vec<Vec<u8>>,
     addresses: FxHashMap<Mac, HostId>,
     priority: u8,
+    /// Of path values that are drawn.
+    random: u64,
     hosts: Vec<Host>,
     backlogs: Vec<Histogram>,
     lossless: u8,
     lag: Lag,
 }
 
-impl Driver for Network {
-    type Fabric = Converged<Descriptor>;
+impl<F: Emulated> Driver for Network<F> {
+    type Fabric = F;
     type Timers = Agenda;
 
-    fn driven(&mut self) -> (&mut Driven<Self::Fabric>, &mut Agenda, u64) {
+    fn driven(&mut self) -> (&mut Driven<F>, &mut Agenda, u64) {
         (&mut self.fabric, &mut self.agenda, self.now_ps)
     }
 
-    fn carry_out(&mut self, effect: Effect<OwnEffect>) {
+    fn carry_out(&mut self, effect: Effect<OwnOf<Self>>) {
         match effect {
             Effect::Timer(timer, at_ps) => self.agenda.set(timer, at_ps),
-            Effect::Own(OwnEffect::Notify(switch, notification)) => {
-                let out = self.choose(switch, notification);
-                self.forward_on_fabric([out.opposite(), out], notification);
-            }
-            Effect::Own(OwnEffect::Absorbed(_, frame) | OwnEffect::Forget(frame))
-            | Effect::Lost(_, _, frame) => self.fabric.pool_mut().release(frame),
-            // Nobody watches ports or counts departures, and the network is one part.
-            Effect::Own(
-                OwnEffect::PauseSent(..) | OwnEffect::Away(..) | OwnEffect::PauseAway(..),
-            )
-            | Effect::Sent(..)
-            | Effect::Left(..)
-            | Effect::Room(..) => {}
+            Effect::Own(effect) => F::carry_out(self, effect),
+            Effect::Lost(_, _, frame) => self.release(frame),
+            // Nobody watches ports or counts departures.
+            Effect::Sent(..) | Effect::Left(..) | Effect::Room(..) => {}
         }
     }
 }
 
-impl Network {
-    /// An idle network at time 0.
+impl Network<Plain<Descriptor>> {
+    /// An idle network of plain Ethernet at time 0.
     ///
     /// # Errors
-    /// A host has no link, or there is no way from a switch to a host.
-    pub fn new(plan: Plan) -> Result<Self> {
+    /// A host has no link; there is no way from a switch to a host; senders choose paths by what
+    /// they hear of them.
+    pub fn plain(plan: Plan, queues: &Queues) -> Result<Self> {
+        let fabric = ethernet::plain(&plan, queues);
+        Self::new(plan, fabric, 0)
+    }
+}
+
+impl Network<Converged<Descriptor>> {
+    /// An idle network of converged Ethernet at time 0.
+    ///
+    /// # Errors
+    /// As [`Network::plain`].
+    pub fn converged(plan: Plan, config: CeeConfig) -> Result<Self> {
+        let lossless = config.pfc.map_or(0, |pfc| pfc.priorities);
+        let fabric = ethernet::converged(&plan, config);
+        Self::new(plan, fabric, lossless)
+    }
+}
+
+impl<F: Emulated> Network<F> {
+    fn new(plan: Plan, fabric: F, lossless: u8) -> Result<Self> {
         let hosts = hosts(&plan)?;
+        if plan.routes.path_values().follow_arrivals() {
+            bail!("the senders of this network do not know what becomes of their paths");
+        }
         for switch in SwitchId::first(plan.switches) {
             for host in HostId::first(plan.hosts) {
-                let query = query(switch, host, 0);
-                if plan.routes.peek(query).is_none() {
+                if plan.routes.choices(switch, host).is_empty() {
                     bail!("no way from switch {} to host {}", switch.0, host.0);
                 }
             }
         }
-        let map = PortMap::new(plan.ports.len() / 2, plan.hosts);
-        let mut ports = Ports::default();
-        (0..plan.ports.len() + plan.hosts).for_each(|_| {
-            ports.add(unused(), plan.seed);
-        });
         let backlogs = plan.ports.iter().map(|_| Histogram::default());
         Ok(Self {
             backlogs: backlogs.collect(),
-            lossless: plan.cee.pfc.map_or(0, |pfc| pfc.priorities),
-            specs: plan.ports.clone(),
-            fabric: {
-                let (hosts, switches) = (plan.hosts, plan.switches);
-                let cee = Cee::new(plan.cee, plan.ports, hosts, switches, plan.seed);
-                Driven::new(Converged::new(cee, ports, map).with_lanes(PRIORITIES as u8))
-            },
+            lossless,
+            specs: plan.ports,
+            fabric: Driven::new(fabric),
             agenda: Agenda::default(),
+            room_ps: None,
             now_ps: 0,
             routes: plan.routes,
             routing: Default::default(),
             bytes: Vec::new(),
             addresses: plan.addresses.into_iter().collect(),
             priority: plan.priority,
+            random: plan.seed,
             hosts,
             lag: Lag::default(),
         })
@@ -232,7 +242,8 @@ impl Network {
 
     /// When the next event is due; `None`: nothing happens until a frame is offered.
     pub fn next_ps(&self) -> Option<u64> {
-        self.agenda.0.first().map(|&(at_ps, _)| at_ps)
+        let event_ps = self.agenda.0.first().map(|&(at_ps, _)| at_ps);
+        event_ps.into_iter().chain(self.room_ps).min()
     }
 
     /// Handles what is due at this time, which does not go back.
@@ -248,6 +259,8 @@ impl Network {
             self.fire(timer);
         }
         self.now_ps = now_ps;
+        // Whoever waits for room offers its frame again.
+        self.room_ps = self.room_ps.filter(|&room_ps| room_ps > now_ps);
     }
 
     /// A host sends a frame now.
@@ -293,8 +306,8 @@ impl Network {
         let ports = PortId::first(self.specs.len());
         let ports = ports.map(|port| PortCounts {
             backlog_bytes: self.backlog_bytes(port),
-            stats: self.fabric.cee_stats(port).unwrap_or_default(),
-            paused_ps: self.fabric.paused_ps(port, self.now_ps),
+            stats: self.fabric.stats(port),
+            control: self.fabric.control(port, self.now_ps),
             backlogs: self.backlogs[port.index()].clone(),
         });
         Counts {
@@ -364,10 +377,12 @@ impl Network {
             port,
             number: priority,
         };
-        if !self.on_fabric(|fabric, _, now_ps| fabric.has_room(lane, now_ps)) {
+        if let Err(room_ps) = self.on_fabric(|fabric, _, now_ps| fabric.room(lane, now_ps)) {
+            self.room_ps = self.room_ps.into_iter().chain(room_ps).min();
             return false;
         }
-        let handle = self.keep(Descriptor::of(headers, to), frame);
+        let path = self.path(from, to, frame);
+        let handle = self.keep(Descriptor::of(headers, to, path), frame);
         let pairs = from.index() * self.hosts.len() + to.index();
         let sender = Sender {
             host: from,
@@ -377,6 +392,19 @@ impl Network {
         self.hosts[from.index()].counts.taken += 1;
         self.on_fabric(|fabric, timers, now_ps| fabric.offer(timers, port, handle, sender, now_ps));
         true
+    }
+
+    /// What the routing scheme has a sender put into the path value of a frame.
+    fn path(&mut self, from: HostId, to: HostId, frame: &[u8]) -> u32 {
+        match self.routes.path_values() {
+            PathValues::Host => from.0,
+            PathValues::Destination => to.0,
+            PathValues::Connection => frame::connection(frame),
+            PathValues::Header => frame::header(frame),
+            PathValues::Random | PathValues::Recycled | PathValues::Protected(_) => {
+                (draw(&mut self.random) >> 32) as u32
+            }
+        }
     }
 
     /// Finds a place for a frame and its bytes.
@@ -409,7 +437,10 @@ impl Network {
         match self.specs[port.index()].far {
             Node::Host(host) => self.reach(port, host, frame),
             Node::Switch(switch) => {
-                let out = self.choose(switch, frame);
+                let out = match self.routes.rewrites() {
+                    true => self.pass(port, switch, frame),
+                    false => self.choose(switch, frame),
+                };
                 let backlog_bytes = self.fabric.load_bytes(out, self.now_ps);
                 self.backlogs[out.index()].add(backlog_bytes);
                 self.forward_on_fabric([port, out], frame);
@@ -417,15 +448,47 @@ impl Network {
         }
     }
 
+    /// A switch sends a notification that it has made.
+    pub(crate) fn notify(&mut self, switch: SwitchId, notification: Handle) {
+        let out = self.choose(switch, notification);
+        self.forward_on_fabric([out.opposite(), out], notification);
+    }
+
+    /// The fabric is done with a frame.
+    pub(crate) fn release(&mut self, frame: Handle) {
+        self.fabric.pool_mut().release(frame);
+    }
+
+    fn query(&self, switch: SwitchId, frame: Handle) -> Query {
+        let descriptor = &self.fabric.ports().pool[frame];
+        let end = (descriptor.destination(), descriptor.path());
+        query(switch, end, self.now_ps)
+    }
+
     fn choose(&mut self, switch: SwitchId, frame: Handle) -> PortId {
-        let to = self.fabric.ports().pool[frame].destination();
-        let query = query(switch, to, self.now_ps);
+        let query = self.query(switch, frame);
         let (fabric, now_ps) = (&mut self.fabric, self.now_ps);
         let load_bytes = |port| fabric.load_bytes(port, now_ps);
         let chosen = self.routes.choose(query, load_bytes, &mut self.routing);
         let Some(port) = chosen else {
             unreachable!("every switch has a way to every host");
         };
+        port
+    }
+
+    /// [`Network::choose`] where switches rewrite path values.
+    fn pass(&mut self, from: PortId, switch: SwitchId, frame: Handle) -> PortId {
+        let passing = Passing {
+            query: self.query(switch, frame),
+            from_host: matches!(self.specs[from.index()].near, Node::Host(_)),
+            bytes: self.fabric.ports().pool[frame].bytes(),
+        };
+        let rate_bps = |port: PortId| self.specs[port.index()].rate_bps;
+        let passed = self.routes.pass(passing, rate_bps, &mut self.routing);
+        let Some((port, path)) = passed else {
+            unreachable!("every switch has a way to every host");
+        };
+        self.fabric.pool_mut()[frame].set_path(path);
         port
     }
 
@@ -465,21 +528,7 @@ impl Network {
         self.hosts[host.index()].pauses = pauses;
         let priorities = if pauses { u8::MAX } else { 0 };
         let port = self.adapter(host).opposite();
-        self.on_fabric(|fabric, _, now_ps| fabric.pause_for_host(port, priorities, now_ps));
-    }
-}
-
-/// A port whose queue nobody uses: the fabric asks for one of each link and host.
-fn unused() -> PortConfig {
-    PortConfig {
-        rate_bps: 1,
-        delay_ps: 0,
-        limit_bytes: 0,
-        aqm: AqmParams::default(),
-        jitter_ps: 0,
-        jitter_mean_ps: 0,
-        burst_ps: 0,
-        overhead_bytes: 0,
+        F::pause(self, port, priorities);
     }
 }
 
@@ -501,14 +550,16 @@ fn hosts(plan: &Plan) -> Result<Vec<Host>> {
     all.collect()
 }
 
-fn query(switch: SwitchId, host: HostId, now_ps: u64) -> Query {
+fn query(switch: SwitchId, (host, path): (HostId, u32), now_ps: u64) -> Query {
     Query {
         switch,
         host,
-        path: 0,
+        path,
         now_ps,
     }
 }
 
+#[cfg(test)]
+mod plain_tests;
 #[cfg(test)]
 mod tests;

@@ -23,7 +23,10 @@ use sluicegate_dataplane::{
 };
 use sluicegate_fabric::graph::HostId;
 
-use crate::network::{Counts, Network, Offer, Plan};
+use crate::{
+    ethernet::{Emulated, Ethernet},
+    network::{Counts, Network, Offer, Plan},
+};
 
 /// Frames that a host may send before others have their turn.
 const BATCH: usize = 32;
@@ -65,13 +68,26 @@ impl Emulation {
     /// says so.
     ///
     /// # Errors
-    /// [`Network::new`] refuses; a switch does not listen.
+    /// [`Network::plain`] or [`Network::converged`] refuses; a switch does not listen.
     pub fn start(
         plan: Plan,
+        ethernet: Ethernet,
         uplinks: &[Uplink],
         prepare: impl FnOnce() -> Result<()> + Send + 'static,
     ) -> Result<Self> {
-        let network = Network::new(plan)?;
+        match ethernet {
+            Ethernet::Plain(queues) => Self::run(Network::plain(plan, &queues)?, uplinks, prepare),
+            Ethernet::Converged(config) => {
+                Self::run(Network::converged(plan, config)?, uplinks, prepare)
+            }
+        }
+    }
+
+    fn run<F: Emulated + 'static>(
+        network: Network<F>,
+        uplinks: &[Uplink],
+        prepare: impl FnOnce() -> Result<()> + Send + 'static,
+    ) -> Result<Self> {
         let ports = uplinks.iter().map(Port::connect);
         let ports = ports.collect::<Result<Vec<_>>>()?;
         let (asks, asked) = mpsc::channel();
@@ -168,7 +184,11 @@ impl Port {
     }
 
     /// Moves frames both ways. True if there may be more to do at once.
-    fn serve(&mut self, host: HostId, network: &mut Network) -> Result<bool, Ended> {
+    fn serve<F: Emulated>(
+        &mut self,
+        host: HostId,
+        network: &mut Network<F>,
+    ) -> Result<bool, Ended> {
         while let Some(frame) = network.ready(host) {
             if !self.end.send(frame, Work::default())? {
                 break;
@@ -189,15 +209,15 @@ impl Port {
 }
 
 /// What the thread has.
-struct Loop {
-    network: Network,
+struct Loop<F> {
+    network: Network<F>,
     ports: Vec<Port>,
     asked: Receiver<Sender<Counts>>,
     woken: UnixStream,
     start: Instant,
 }
 
-impl Loop {
+impl<F: Emulated> Loop<F> {
     fn run(mut self) -> Result<()> {
         // However much there is to do, its owner is heard.
         while self.answer() {

@@ -15,7 +15,7 @@ use sluicegate_dataplane::{
     shm::{end::End, layout::Layout},
     vhost::session::Mode,
 };
-use sluicegate_emulator::{Emulation, Plan, Uplink};
+use sluicegate_emulator::{Emulation, Ethernet, Plan, Queues, Uplink};
 use sluicegate_fabric::{
     Graph, Routes,
     cee::{Buffer, CeeConfig, PfcConfig, PortSpec},
@@ -44,14 +44,7 @@ fn plan() -> Plan {
             }),
         );
     }
-    // Room for what is on 2 ms of link when an input is paused: 25 KB.
-    let cee = CeeConfig {
-        buffer: Buffer::Input { bytes: 200_000 },
-        pfc: Some(PfcConfig::default()),
-        ..CeeConfig::default()
-    };
     Plan {
-        cee,
         ports,
         hosts: 2,
         switches: 1,
@@ -62,6 +55,22 @@ fn plan() -> Plan {
             .collect(),
         seed: 1,
     }
+}
+
+/// With room for what is on 2 ms of link when an input is paused: 25 KB.
+fn lossless() -> Ethernet {
+    Ethernet::Converged(CeeConfig {
+        buffer: Buffer::Input { bytes: 200_000 },
+        pfc: Some(PfcConfig::default()),
+        ..CeeConfig::default()
+    })
+}
+
+fn plain() -> Ethernet {
+    Ethernet::Plain(Queues {
+        limits_bytes: vec![200_000; 4],
+        shared: None,
+    })
 }
 
 fn mac(host: u8) -> [u8; 6] {
@@ -86,6 +95,14 @@ impl Drop for Place {
 }
 
 fn start(name: &str, announcements: [Vec<Vec<u8>>; 2]) -> (Place, Emulation, [End; 2]) {
+    start_over(name, lossless(), announcements)
+}
+
+fn start_over(
+    name: &str,
+    ethernet: Ethernet,
+    announcements: [Vec<Vec<u8>>; 2],
+) -> (Place, Emulation, [End; 2]) {
     let directory = env::temp_dir().join(format!("sg-emulator-{name}-{}", std::process::id()));
     fs::create_dir_all(&directory).expect("a directory");
     let place = Place(directory);
@@ -102,7 +119,7 @@ fn start(name: &str, announcements: [Vec<Vec<u8>>; 2]) -> (Place, Emulation, [En
         path: paths[at].clone(),
         announcements,
     });
-    let emulation = Emulation::start(plan(), &uplinks, || Ok(())).expect("a network");
+    let emulation = Emulation::start(plan(), ethernet, &uplinks, || Ok(())).expect("a network");
     let ends = servers.map(|server| server.join().expect("an end"));
     (place, emulation, ends)
 }
@@ -140,8 +157,16 @@ fn frames_cross_a_fabric_both_ways_and_take_its_time() {
 
 #[test]
 fn a_flood_arrives_whole_and_at_the_rate_of_the_link() {
+    flood(start("flood", [Vec::new(), Vec::new()]));
+}
+
+#[test]
+fn a_flood_of_plain_ethernet_waits_for_its_adapter() {
+    flood(start_over("plain", plain(), [Vec::new(), Vec::new()]));
+}
+
+fn flood((_place, emulation, [mut a, mut b]): (Place, Emulation, [End; 2])) {
     const FRAMES: u32 = 3000;
-    let (_place, emulation, [mut a, mut b]) = start("flood", [Vec::new(), Vec::new()]);
     let sender = thread::spawn(move || {
         (0..FRAMES).for_each(|number| send(&mut a, &frame(0, 1, number)));
         a // its end would take along what is in the cable

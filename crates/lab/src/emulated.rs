@@ -1,4 +1,4 @@
-//! The network between the hosts as an emulated fabric, of converged Ethernet.
+//! The network between the hosts as an emulated fabric, of plain or converged Ethernet.
 //!
 //! ```text
 //!   guest ─ sluicegate switch ══ cable ══ fabric ══ cable ══ sluicegate switch ─ guest
@@ -10,18 +10,27 @@
 use std::{io, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use sluicegate_emulator::{Counts, Drop as AtHost, Emulation, Plan, PortCounts, Uplink};
-use sluicegate_fabric::{Routes, port::Drop};
+use sluicegate_emulator::{
+    Counts, Drop as AtHost, Emulation, Ethernet, Plan, PortCounts, Queues, Uplink,
+};
+use sluicegate_fabric::{Routing, cee::PortSpec, port::Drop};
 use sluicegate_scenario::{
-    experiment::{HostId, Node, PortId, Variant},
+    experiment::{HostId, LabFabric, Node, PortId, Variant},
     results::{LinkCee, LinkResult, QueueQuantiles},
 };
 
-use crate::{host_switch::HostSwitches, net::names};
+use crate::{
+    host_switch::HostSwitches,
+    net::{layout::ETHERNET_HEADER_BYTES, names},
+};
 
 /// The highest rate of a link, in bits per second. A bound against mistakes, not a measurement: 100
 /// Mb/s take 0.7 of two CPUs, guests included, and a run that falls behind says so.
 pub const RATE_MAX_BPS: u64 = 500_000_000;
+
+/// The most guests beside an emulated fabric. 20 are up after 5 to 8 s on two busy CPUs. 80 are
+/// after 52 s, when the first ones have waited for longer than a run does, and then do not get far.
+pub const GUESTS_MAX: usize = 32;
 
 /// "Local experimental": no stack takes it.
 const ANNOUNCEMENT: [u8; 2] = [0x88, 0xb5];
@@ -31,7 +40,27 @@ const EVERYWHERE: [&str; 3] = ["tail", "not_ect", "red"];
 
 /// Whether the lab emulates the network of a variant, instead of making it of the kernel's bridges.
 pub fn is_emulated(variant: &Variant) -> bool {
-    variant.cee.is_some()
+    variant.cee.is_some() || variant.lab.fabric == LabFabric::Emulated
+}
+
+/// Whether the emulated fabric can spread frames like this over equal paths. It does not know what
+/// becomes of the frames of a sender, has no adapters that put frames in order, and reads nothing
+/// from notifications.
+pub fn spreads(variant: &Variant) -> bool {
+    match variant.routing {
+        Routing::DModK | Routing::SModK | Routing::FlowHash => true,
+        Routing::PacketHash
+        | Routing::Random
+        | Routing::Spray
+        | Routing::Drill
+        | Routing::Flowlet { .. }
+        | Routing::Conga { .. } => variant.cee.is_none(),
+        Routing::Reps
+        | Routing::Plb(_)
+        | Routing::SwitchAdaptive(_)
+        | Routing::R2c2(_)
+        | Routing::R3c2(_) => false,
+    }
 }
 
 /// Starts the network of a variant between the switches of its hosts. `None`: it is not emulated.
@@ -40,39 +69,65 @@ pub fn is_emulated(variant: &Variant) -> bool {
 /// A host has no switch; a switch does not listen. If the kernel refuses the priority, the first
 /// look at the counters says so.
 pub fn start(variant: &Variant, switches: &HostSwitches, seed: u64) -> Result<Option<Emulation>> {
-    let Some(plan) = plan(variant, seed)? else {
+    if !is_emulated(variant) {
         return Ok(None);
-    };
+    }
+    let plan = plan(variant, seed)?;
     let uplinks = HostId::first(variant.hosts.len()).map(|host| Uplink {
         path: switches.cable(host),
         announcements: announcements(variant, host),
     });
     let uplinks: Vec<_> = uplinks.collect();
-    let emulation = Emulation::start(plan, &uplinks, take_priority);
+    let emulation = Emulation::start(plan, ethernet(variant), &uplinks, take_priority);
     Ok(Some(emulation.context("starting the emulated fabric")?))
 }
 
-fn plan(variant: &Variant, seed: u64) -> Result<Option<Plan>> {
-    let Some(config) = &variant.cee else {
-        return Ok(None);
-    };
-    // The stacks of hosts are real.
-    let ports = variant.ports();
-    let ports = ports.map(|port| variant.cee_port(config, port, Duration::ZERO));
-    let ports: Result<_, _> = ports.collect();
+fn plan(variant: &Variant, seed: u64) -> Result<Plan> {
+    let ports = variant.ports().map(|port| spec(variant, port));
     let tenants = variant.tenants.iter().enumerate();
-    Ok(Some(Plan {
-        cee: config.clone(),
-        ports: ports.map_err(anyhow::Error::msg)?,
+    Ok(Plan {
+        ports: ports
+            .collect::<Result<_, _>>()
+            .map_err(anyhow::Error::msg)?,
         hosts: variant.hosts.len(),
         switches: variant.switches.len(),
-        routes: Arc::new(Routes::new(&variant.graph())),
+        routes: Arc::new(variant.routes(&variant.graph())),
         priority: (variant.traffic.first()).map_or(0, |traffic| traffic.priority),
         addresses: tenants
             .map(|(id, tenant)| (names::mac(id), tenant.host))
             .collect(),
         seed,
-    }))
+    })
+}
+
+/// A port of a link. The stacks of hosts are real, and so are their delays.
+fn spec(variant: &Variant, port: PortId) -> Result<PortSpec, String> {
+    if let Some(config) = &variant.cee {
+        return variant.cee_port(config, port, Duration::ZERO);
+    }
+    let link = &variant.links[port.link()];
+    let (near, far) = variant.ends(port);
+    let delay = link.delay.unwrap_or(variant.sim.link_delay);
+    Ok(PortSpec {
+        near,
+        far,
+        rate_bps: link.rate_bps,
+        propagation_ps: u64::try_from(delay.as_nanos() * 1000).unwrap_or(u64::MAX),
+        processing_ps: 0,
+        aqm: variant.aqm(link, near)?,
+        frame_bytes: variant.mtu_bytes + ETHERNET_HEADER_BYTES,
+    })
+}
+
+fn ethernet(variant: &Variant) -> Ethernet {
+    if let Some(config) = &variant.cee {
+        return Ethernet::Converged(config.clone());
+    }
+    let links = variant.ports().map(|port| &variant.links[port.link()]);
+    Ethernet::Plain(Queues {
+        limits_bytes: links.map(|link| link.queue_bytes).collect(),
+        shared: variant.shared_memory,
+    })
 }
 
 /// A broadcast from each tenant of another host, so that the host's switch knows who is behind its
@@ -125,8 +180,8 @@ pub fn results(variant: &Variant, from: &Counts, to: &Counts) -> Vec<LinkResult>
     let all = PortId::enumerate(both).map(|(port, (from, to))| result(variant, port, from, to));
     let is_told = |(port, result): &(PortId, LinkResult)| {
         let is_switch = matches!(variant.ends(*port).0, Node::Switch(_));
-        let pauses = result.cee.is_some_and(|counts| counts.pauses > 0);
-        is_switch || pauses || result.drops.values().any(|&count| count > 0)
+        let is_paused = result.cee.is_some_and(|counts| counts.pauses > 0);
+        is_switch || is_paused || result.drops.values().any(|&count| count > 0)
     };
     let all = variant.ports().zip(all).filter(is_told);
     all.map(|(_, result)| result).collect()
@@ -160,11 +215,16 @@ fn result(variant: &Variant, port: PortId, from: &PortCounts, to: &PortCounts) -
             p99: backlogs.quantile(0.99),
             max: backlogs.quantile(1.0),
         },
-        cee: Some(LinkCee {
-            pauses: after.pauses - before.pauses,
-            paused_us: (to.paused_ps - from.paused_ps) as f64 / 1e6,
-            notifications: after.notifications - before.notifications,
-            ingress_max_bytes: after.ingress_max_bytes,
-        }),
+        cee: control(from, to),
     }
+}
+
+fn control(from: &PortCounts, to: &PortCounts) -> Option<LinkCee> {
+    let (before, after) = (from.control?, to.control?);
+    Some(LinkCee {
+        pauses: after.pauses - before.pauses,
+        paused_us: (after.paused_ps - before.paused_ps) as f64 / 1e6,
+        notifications: after.notifications - before.notifications,
+        ingress_max_bytes: after.ingress_max_bytes,
+    })
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use sluicegate_apps::HEADER_BYTES;
-use sluicegate_fabric::{Routing, cee::CeeConfig};
+use sluicegate_fabric::cee::CeeConfig;
 use sluicegate_labkit::port::PORTS_MAX;
 use sluicegate_scenario::{
     experiment::{
@@ -35,6 +35,7 @@ pub fn of(experiment: &Experiment) -> Vec<Problem> {
 
 fn of_variant(variant: &Variant) -> Vec<Problem> {
     let mut found = of_network(variant);
+    found.extend(of_emulated(variant));
     found.extend(of_converged(variant));
     found.extend(of_host_switch(variant));
     found.extend(variant.tenants.iter().flat_map(|tenant| {
@@ -97,11 +98,6 @@ fn of_host_switch(variant: &Variant) -> Vec<Problem> {
             let advice = "give all tenants kind = \"guest\", or simulate it (--world sim)";
             found.push(problem("lab.switch", why, advice));
         }
-        if variant.enforcement.is_some() {
-            let why = "the lab enforces at interfaces of the kernel, which this switch has not";
-            let advice = "use the bridge, or simulate it (--world sim)";
-            found.push(problem("lab.switch", why, advice));
-        }
     }
     found
 }
@@ -126,10 +122,11 @@ fn of_network(variant: &Variant) -> Vec<Problem> {
     let has_choice = links.len() + islands > nodes;
     let is_emulated = emulated::is_emulated(variant);
     let why = "the lab's bridges know one path between two hosts only";
-    cannot(has_choice && !is_emulated, "topology", why, ADVICE);
-    let why = "the lab's fabric chooses by destination among equal paths";
-    let is_other = has_choice && variant.routing != Routing::DModK;
-    let is_other = is_emulated && (is_other || variant.routing.needs_notifications());
+    let advice = "set [lab] fabric = \"emulated\", or simulate it (--world sim)";
+    cannot(has_choice && !is_emulated, "topology", why, advice);
+    let why = "the lab's fabric does not spread frames like this over equal paths";
+    let is_other = has_choice || variant.routing.needs_notifications();
+    let is_other = is_emulated && is_other && !emulated::spreads(variant);
     cannot(is_other, "routing", why, ADVICE);
     let has_own = is_emulated && !variant.routings.is_empty();
     cannot(has_own, "routings", why, ADVICE);
@@ -149,8 +146,9 @@ fn of_network(variant: &Variant) -> Vec<Problem> {
     let advice = "use fewer tenants for each host, or simulate it (--world sim)";
     cannot(tenants > TENANTS_MAX, "topology", why, advice);
     let why = "each port of the lab's switches has memory of its own";
-    let shared = variant.shared_memory.is_some();
-    cannot(shared, "shared_buffer", why, ADVICE);
+    let shared = variant.shared_memory.is_some() && !is_emulated;
+    let advice = "set [lab] fabric = \"emulated\", or simulate it (--world sim)";
+    cannot(shared, "shared_buffer", why, advice);
     let why = "the lab's hosts have one queue at their uplink";
     let queues = variant.vnic_queue_bytes.is_some();
     cannot(queues, "vnic_queue", why, ADVICE);
@@ -165,8 +163,8 @@ fn of_network(variant: &Variant) -> Vec<Problem> {
     cannot(
         delayed && !is_emulated,
         "delay",
-        "the lab's links have no delay",
-        ADVICE,
+        "the links of the lab's kernel have no delay",
+        "set [lab] fabric = \"emulated\", or simulate it (--world sim)",
     );
     let impaired = |rate: fn(&Link) -> f64| links.iter().any(|link| rate(link) > 0.0);
     let why = "the lab's links do nothing to frames";
@@ -179,24 +177,28 @@ fn of_network(variant: &Variant) -> Vec<Problem> {
     found
 }
 
-/// What the emulated fabric of converged Ethernet cannot do.
-fn of_converged(variant: &Variant) -> Vec<Problem> {
-    let Some(config) = &variant.cee else {
+/// What an emulated fabric cannot do.
+fn of_emulated(variant: &Variant) -> Vec<Problem> {
+    if !emulated::is_emulated(variant) {
         return Vec::new();
-    };
+    }
     let problem = |path: &str, why: &str, advice: &str| variant.places.problem(path, why, advice);
     let mut found = Vec::new();
+    let table = match variant.cee {
+        Some(_) => "network.cee",
+        None => "lab.fabric",
+    };
     let is_namespace = |tenant: &Tenant| tenant.kind == TenantKind::Namespace;
     let has_namespaces = variant.tenants.iter().any(is_namespace);
     if variant.lab.switch != LabSwitch::Sluicegate || has_namespaces {
         let why = "the lab emulates it between switches that hold frames back, and their guests";
         let advice = "set [lab] switch = \"sluicegate\" and kind = \"guest\" of all tenants, or simulate it (--world sim)";
-        found.push(problem("network.cee", why, advice));
+        found.push(problem(table, why, advice));
     }
     let fastest = variant.links.iter().max_by_key(|link| link.rate_bps);
     if let Some(link) = fastest.filter(|link| link.rate_bps > RATE_MAX_BPS) {
         let why = format!(
-            "link {} has {} Mbit/s, and the lab emulates converged Ethernet up to {} Mbit/s",
+            "link {} has {} Mbit/s, and the lab emulates a network up to {} Mbit/s",
             link.name,
             link.rate_bps / 1_000_000,
             RATE_MAX_BPS / 1_000_000
@@ -206,9 +208,49 @@ fn of_converged(variant: &Variant) -> Vec<Problem> {
         let own = variant.places.first_of(&own, &["rate"]);
         let all = variant.places.first_of("network", &["rate"]);
         let said = [&own, &all].into_iter().find(|key| key.ends_with(".rate"));
-        let key = said.map_or("network.cee", String::as_str);
+        let key = said.map_or(table, String::as_str);
         found.push(problem(key, &why, advice));
     }
+    let guests = variant.tenants.len();
+    if guests > emulated::GUESTS_MAX {
+        let key = variant
+            .places
+            .first_of("network", &["external", "hosts", "tenants_per_host"]);
+        let key = match key.as_str() {
+            "network" => "network.topology",
+            key => key,
+        };
+        let why = format!(
+            "it has {guests} guests, those on hosts without traffic included, and the lab boots at most {} \
+             beside an emulated fabric",
+            emulated::GUESTS_MAX
+        );
+        let advice =
+            "use fewer hosts, and no `external` ones without traffic, or simulate it (--world sim)";
+        found.push(problem(key, &why, advice));
+    }
+    let bleaches = |event: &Event| matches!(event.action, Action::BleachEcn);
+    if variant.events.iter().any(bleaches) {
+        let path = variant.places.find("event", "bleach_ecn");
+        let why = "the lab's emulated fabric has no such event";
+        found.push(problem(&path, why, ADVICE));
+    }
+    let mut own = variant.traffic.iter().filter(|it| it.routing.is_some());
+    if let Some(traffic) = own.next() {
+        let path = format!("traffic.{}.routing", traffic.name);
+        let why = "the lab's fabric does not know which traffic a frame belongs to";
+        found.push(problem(&path, why, ADVICE));
+    }
+    found
+}
+
+/// What the emulated fabric of converged Ethernet cannot do.
+fn of_converged(variant: &Variant) -> Vec<Problem> {
+    let Some(config) = &variant.cee else {
+        return Vec::new();
+    };
+    let problem = |path: &str, why: &str, advice: &str| variant.places.problem(path, why, advice);
+    let mut found = Vec::new();
     if config.adapter_bytes == CeeConfig::UNLIMITED {
         let why = "the lab's fabric keeps as many frames as its memory holds";
         let advice = "give it a size, or simulate it (--world sim)";
@@ -228,12 +270,6 @@ fn of_converged(variant: &Variant) -> Vec<Problem> {
         let why = "the lab's guests send without tags, so that all their frames have one priority";
         let advice = "give all traffic the same one, or simulate it (--world sim)";
         found.push(problem(&path, why, advice));
-    }
-    let bleaches = |event: &Event| matches!(event.action, Action::BleachEcn);
-    if variant.events.iter().any(bleaches) {
-        let path = variant.places.find("event", "bleach_ecn");
-        let why = "the lab's fabric of converged Ethernet has no such event";
-        found.push(problem(&path, why, ADVICE));
     }
     found
 }
@@ -409,11 +445,7 @@ mod tests {
             "{found:#?}"
         );
         let enforcing = "[enforcement]\nhosts = 'all'\npolicy.rule = [{ algorithm = 'dctcp' }]\n";
-        let found = limits(pair, &format!("{guests}{lab}{enforcing}"));
-        assert!(
-            found[0].starts_with("t.toml:9:10: lab.switch: the lab enforces"),
-            "{found:#?}"
-        );
+        assert!(limits(pair, &format!("{guests}{lab}{enforcing}")).is_empty());
         let lossless = format!("{pair}host_switch.lossless = true\n");
         let found = limits(&lossless, guests);
         assert!(
@@ -578,20 +610,114 @@ mod tests {
     }
 
     #[test]
-    fn an_emulated_fabric_has_several_paths_by_destination_alone() {
-        let tree = |routing| {
+    fn an_emulated_fabric_has_several_paths_where_frames_keep_their_order_or_may_lose_it() {
+        let tree = |routing, rest: &str| {
             let network = format!(
-                "topology = 'k-ary-n-tree'\nk = 2\nn = 2\nrate = '100Mbit'\nrouting = '{routing}'\ncee = {{}}\n"
+                "topology = 'k-ary-n-tree'\nk = 2\nn = 2\nrate = '100Mbit'\nrouting = '{routing}'\n{rest}"
+            );
+            limits(
+                &network,
+                &format!("pairs = 'stride:1'\n{GUESTS}fabric = 'emulated'\n"),
+            )
+        };
+        let cee = "cee = {}\n";
+        for routing in ["d-mod-k", "s-mod-k", "flow-hash"] {
+            assert_eq!(tree(routing, ""), [""; 0]);
+            assert_eq!(tree(routing, cee), [""; 0]);
+        }
+        for routing in [
+            "packet-hash",
+            "random",
+            "spray",
+            "drill",
+            "flowlet",
+            "conga",
+        ] {
+            assert_eq!(tree(routing, ""), [""; 0]);
+            // The language refuses this one itself.
+            if routing == "conga" {
+                continue;
+            }
+            let found = tree(routing, cee);
+            assert_eq!(found.len(), 1, "{found:#?}");
+            assert!(
+                found[0].starts_with("t.toml:6:11: network.routing: "),
+                "{found:#?}"
+            );
+        }
+        for routing in ["reps", "plb"] {
+            let found = tree(routing, "");
+            assert_eq!(found.len(), 1, "{found:#?}");
+            assert!(
+                found[0].starts_with("t.toml:6:11: network.routing: "),
+                "{found:#?}"
+            );
+        }
+    }
+
+    #[test]
+    fn more_guests_than_boot_in_time_are_refused_where_they_are_asked_for() {
+        let tree = |children, external| {
+            let network = format!(
+                "topology = 'fat-tree'\nchildren = [{children}, 2]\nparents = [1, 1]\nrate = '100Mbit'\n\
+                 cee = {{}}\n{external}"
             );
             limits(&network, &format!("pairs = 'stride:1'\n{GUESTS}"))
         };
-        assert_eq!(tree("d-mod-k"), [""; 0]);
-        let found = tree("flow-hash");
+        assert_eq!(tree(8, "external = 16\n"), [""; 0]);
+        let found = tree(8, "external = 17\n");
         assert_eq!(found.len(), 1, "{found:#?}");
+        let expected = "t.toml:7:12: network.external: it has 33 guests, those on hosts without traffic included";
+        assert!(found[0].starts_with(expected), "{found:#?}");
         assert!(
-            found[0].starts_with("t.toml:6:11: network.routing: "),
+            found[0].contains("; use fewer hosts, and no `external` ones"),
             "{found:#?}"
         );
+        let found = tree(17, "");
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(
+            found[0].starts_with("t.toml:2:12: network.topology: it has 34 guests"),
+            "{found:#?}"
+        );
+        let star = "topology = 'star'\nhosts = 33\nrate = '100Mbit'\ncee = {}\n";
+        let found = limits(star, &format!("pairs = 'stride:1'\n{GUESTS}"));
+        assert!(
+            found[0].starts_with("t.toml:3:9: network.hosts: it has 33 guests"),
+            "{found:#?}"
+        );
+    }
+
+    #[test]
+    fn a_plain_network_is_emulated_where_the_lab_says_so() {
+        let slow =
+            "topology = 'dumbbell'\nrate = '100Mbit'\nshared_buffer = '1MB'\ndelay = '1ms'\n";
+        let emulated = format!("{GUESTS}fabric = 'emulated'\n");
+        assert_eq!(limits(slow, &emulated), [""; 0]);
+        let found = limits(slow, GUESTS);
+        assert_eq!(found.len(), 2, "{found:#?}");
+        assert!(
+            found
+                .iter()
+                .all(|line| line.contains("fabric = \"emulated\"")),
+            "{found:#?}"
+        );
+        let found = limits(slow, "[lab]\nfabric = 'emulated'\n");
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(
+            found[0].starts_with("t.toml:9:10: lab.fabric: the lab emulates it between switches"),
+            "{found:#?}"
+        );
+        let fast = "topology = 'dumbbell'\nrate = '1Gbit'\n";
+        let found = limits(fast, &emulated);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(
+            found[0].starts_with("t.toml:3:8: network.rate: link "),
+            "{found:#?}"
+        );
+        let bleach = format!("[[event]]\nat = '1s'\nbleach_ecn = true\n{emulated}");
+        let found = limits(slow, &bleach);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].contains("event[0].bleach_ecn: "), "{found:#?}");
     }
 
     #[test]

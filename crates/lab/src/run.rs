@@ -16,7 +16,7 @@ use sluicegate_labkit::{
 };
 use sluicegate_scenario::{
     experiment::{Action, Event, TenantKind, Variant},
-    results::Conditions,
+    results::{Conditions, LinkResult},
     workload::{collect::Seen, windows::Windows},
     world::{Observer, Outcome},
 };
@@ -28,7 +28,7 @@ use crate::{
     enforcers::Enforcers,
     foreign::{self, Options},
     guest::{self, Attachment, Port},
-    host_switch::{self, HostSwitches, PortCounts},
+    host_switch::{self, HostSwitches, SwitchCounts},
     journal::Journal,
     measure::{
         cpu::{self, Idle, IdleMin},
@@ -204,7 +204,7 @@ impl<'a> Run<'a> {
         enter(observer, "running")?;
         let started = SystemTime::now();
         let outside = Outside::read(&self.network)?;
-        let first = self.queues.snapshot()?;
+        let first = (self.queues.snapshot()?, self.switches.counts()?);
         // Every tenant must have read its start before it comes.
         let lead = Duration::from_millis(100 + 2 * self.tenants.len() as u64);
         let start_unix_ns = tenant::unix_ns() + lead.as_nanos() as u64;
@@ -214,28 +214,29 @@ impl<'a> Run<'a> {
         let start = Instant::now() + lead;
         let followed = self.observe(start, observer)?;
         observer.phase("collecting");
-        let last = self.queues.snapshot()?;
+        let last = (self.queues.snapshot()?, self.switches.counts()?);
         let reports = self.reports()?;
         let vnics = host_switch::results(self.variant, &reports, &followed.ports);
         let (mut losses, mut notes) = Outside::read(&self.network)?.since(&outside);
         notes.extend(followed.notes);
         let emulated = followed.end.emulated_since(&followed.warm);
-        if let Some((_, lost)) = last.emulated_since(&first) {
+        if let Some((_, lost)) = last.0.emulated_since(&first.0) {
             losses.insert("fabric_dropped".to_owned(), lost);
         }
+        let [before, after] = &followed.ports;
         let observed = Observed {
             seen: Seen {
                 variant: self.variant,
                 flows: &self.flows,
                 reports: &reports,
-                links: self.queues.results(&followed.warm, &followed.end),
-                enforcement: self.enforcers.counters()?,
+                links: self.links((&followed.warm, before), (&followed.end, after)),
+                enforcement: self.enforcers.counters(&self.switches)?,
                 windows: followed.windows,
                 backlogs: followed.backlogs,
                 cpu_idle_min: Some(followed.idle.all),
             },
             vnics,
-            links_whole_run: self.queues.results(&first, &last),
+            links_whole_run: self.links((&first.0, &first.1), (&last.0, &last.1)),
             outside: losses,
             lag: emulated.map(|(lag, _)| lag),
             idle: followed.idle,
@@ -244,6 +245,17 @@ impl<'a> Run<'a> {
         };
         let outcome = collect::outcome(observed)?;
         Ok((outcome, reports))
+    }
+
+    /// Links between two moments, with what hosts' switches dropped in front of them.
+    fn links(
+        &self,
+        from: (&Snapshot, &SwitchCounts),
+        to: (&Snapshot, &SwitchCounts),
+    ) -> Vec<LinkResult> {
+        let mut links = self.queues.results(from.0, to.0);
+        host_switch::add_uplinks(self.variant, [from.1, to.1], &mut links);
+        links
     }
 
     /// Samples queues, windows and CPUs until the run ends.
@@ -276,8 +288,8 @@ impl<'a> Run<'a> {
 struct Followed {
     warm: Snapshot,
     end: Snapshot,
-    /// Guests' ports before and after measured time.
-    ports: [Vec<PortCounts>; 2],
+    /// Switches of hosts before and after measured time.
+    ports: [SwitchCounts; 2],
     windows: Windows,
     backlogs: Vec<(String, Vec<(f64, f64)>)>,
     idle: IdleMin,
@@ -292,7 +304,7 @@ struct Follower {
     windows: Windows,
     backlogs: Vec<(String, Vec<(f64, f64)>)>,
     idle: Option<Idle>,
-    warm: Option<(Snapshot, Vec<PortCounts>)>,
+    warm: Option<(Snapshot, SwitchCounts)>,
     live: Live,
     notes: Vec<String>,
 }
@@ -349,7 +361,7 @@ impl Follower {
     fn carry_out(&mut self, run: &mut Run<'_>, action: &Action, now: Duration) -> Result<()> {
         let what = match action {
             Action::Detach(hosts) => {
-                run.enforcers.detach(hosts)?;
+                run.enforcers.detach(hosts, &run.switches)?;
                 let names: Vec<&str> = hosts
                     .iter()
                     .map(|&host| run.variant.host_name(host))
@@ -380,7 +392,7 @@ impl Follower {
             points.push((now_s, bytes as f64));
         }
         if !run.enforcers.is_empty() {
-            let tracked = run.enforcers.flows()?;
+            let tracked = run.enforcers.flows(&run.switches)?;
             let each = tracked.iter().map(|(key, flow)| (key, flow));
             self.windows.add(now_s, each);
         }

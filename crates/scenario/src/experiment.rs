@@ -15,7 +15,7 @@ use sluicegate_fabric::{Graph, Impairment, Routing, SharedMemory, cee::CeeConfig
 use sluicegate_program::Program;
 use sluicegate_tcp::config::{CacheWindow, Recovery};
 
-pub use crate::host_switch::LabSwitch;
+pub use crate::host_switch::{LabFabric, LabSwitch};
 use crate::{
     host_switch::HostSwitch, hotspot::Hotspot, places::Places, workload::plan::Connections,
 };
@@ -242,6 +242,8 @@ pub struct Enforcement {
     pub hosts: Vec<HostId>,
     /// The policy, already compiled.
     pub policy: sluicegate_policy::Policy,
+    /// The same as the text of a policy's file, for what reads one.
+    pub policy_text: String,
 }
 
 /// Traffic of one `[traffic.NAME]` table.
@@ -661,6 +663,8 @@ pub struct LabOptions {
     pub offloads: bool,
     /// What connects the tenants of a host.
     pub switch: LabSwitch,
+    /// What the network between hosts is.
+    pub fabric: LabFabric,
     /// The CPU may be what limits a run: it is neither repeated nor slowed down.
     pub accept_cpu_bound: bool,
 }

@@ -44,6 +44,21 @@ impl LabSwitch {
         [("bridge", Self::Bridge), ("sluicegate", Self::Sluicegate)];
 }
 
+/// What the network between hosts is in the lab.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LabFabric {
+    /// Bridges, queues and links of the kernel.
+    #[default]
+    Kernel,
+    /// The simulator's own fabric by the machine's clock; converged Ethernet always is.
+    Emulated,
+}
+
+impl LabFabric {
+    /// By their names in files.
+    pub const NAMED: [(&str, Self); 2] = [("kernel", Self::Kernel), ("emulated", Self::Emulated)];
+}
+
 /// Bytes that may arrive at a host's adapter after it has paused its link: what is on the wire and
 /// in the adapter, the frame that is being sent and the one that has made it pause.
 pub fn headroom_bytes(variant: &Variant, host: Node) -> u64 {

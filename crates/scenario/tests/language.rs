@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use proptest::prelude::*;
 use sluicegate_core::{aqm::Aqm, cc::Algorithm};
-use sluicegate_policy::Mode;
+use sluicegate_policy::{Mode, Policy};
 use sluicegate_scenario::{
     experiment::{
         Action, EcnOffer, Experiment, HostId, Load, Profile, TcpOptions, TenantKind, TrafficKind,
@@ -350,6 +350,24 @@ fn enforcement_without_a_policy_is_dctcp_between_trusting_hosts() {
         (Mode::Enforce, Algorithm::Dctcp)
     );
     assert_eq!(enforcement.policy.trusted[0].to_string(), "10.0.0.0/8");
+}
+
+/// A switch of the lab reads a policy's file.
+#[test]
+fn the_text_of_a_policy_says_the_same_as_the_policy() {
+    for text in [
+        "",
+        "policy.rule = [{ mode = 'enforce', algorithm = 'vegas', vegas_alpha = 3 }]\n",
+        "policy.trusted = []\n",
+        "policy.trusted = ['10.0.1.0/24']\npolicy.rule = [{ port = 80, mode = 'enforce', algorithm = 'dctcp', \
+         beta = 0.5, k = '9KB', one_sided = 'dcvegas', window_cap = '64KB' }, { mode = 'off' }]\n",
+    ] {
+        let text = format!("{BASE}[enforcement]\nhosts = 'all'\n{text}");
+        let enforcement = one(&text).enforcement.expect("enforcement");
+        let read = Policy::parse("policy.toml", &enforcement.policy_text)
+            .unwrap_or_else(|problems| panic!("{problems}"));
+        assert_eq!(read, enforcement.policy, "{}", enforcement.policy_text);
+    }
 }
 
 #[test]

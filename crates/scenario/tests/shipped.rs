@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use sluicegate_policy::Policy;
 use sluicegate_scenario::{
     figures::Quantity,
     file::{self, Options},
@@ -42,6 +43,11 @@ fn every_shipped_scenario_resolves() {
                 path.display()
             );
             for variant in &experiment.variants {
+                if let Some(enforcement) = &variant.enforcement {
+                    let read = Policy::parse("policy.toml", &enforcement.policy_text);
+                    let read = read.unwrap_or_else(|problems| panic!("{problems}"));
+                    assert_eq!(read, enforcement.policy, "{}", path.display());
+                }
                 let bottlenecks = variant.links.iter().filter(|l| l.bottleneck).count();
                 assert!(bottlenecks > 0, "{}: {}", path.display(), variant.name);
             }

@@ -14,6 +14,23 @@ pub const CASES: &[&str] = &[
     "[lab]\noffloads = true\n",
     "[tenant.default]\nkind = '<guest|namespace>'\n[lab]\nswitch = '<bridge|sluicegate>'\n\
      accept_cpu_bound = true\n",
+    "[network]\ntopology = 'dumbbell'\nrate = '<100Mbit|1Gbit>'\n<|shared_buffer = '1MB'\n|delay = '1ms'\n|host_switch.lossless = true\n>\
+     [tenant.default]\nkind = '<guest|namespace>'\n[lab]\nswitch = 'sluicegate'\nfabric = '<kernel|emulated>'\n",
+    "[network]\ntopology = 'fat-tree'\nchildren = [8, 2]\nparents = [1, 1]\nrate = '100Mbit'\nexternal = <1|17>\n\
+     [traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n\
+     [tenant.default]\nkind = 'guest'\n[lab]\nswitch = 'sluicegate'\nfabric = 'emulated'\n",
+    "[network]\ntopology = 'star'\n<hosts = 33|hosts = 3\ntenants_per_host = 11>\nrate = '100Mbit'\n\
+     [traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n\
+     [tenant.default]\nkind = 'guest'\n[lab]\nswitch = 'sluicegate'\nfabric = 'emulated'\n",
+    "[network]\ntopology = 'dumbbell'\nrate = '100Mbit'\nrouting = 'flow-hash'\n\
+     [traffic.b]\nkind = 'bulk'\nfrom = 's1'\nto = 'r1'\n<|routing = 'spray'\n>\
+     [tenant.default]\nkind = 'guest'\n[lab]\nswitch = 'sluicegate'\nfabric = 'emulated'\n",
+    "[network]\ntopology = 'k-ary-n-tree'\nk = 2\nn = 2\nrate = '100Mbit'\nrouting = '<ROUTING>'\n\
+     [traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n\
+     [tenant.default]\nkind = 'guest'\n[lab]\nswitch = 'sluicegate'\nfabric = 'emulated'\n",
+    "[network]\ntopology = 'dumbbell'\nrate = '100Mbit'\n<|cee = {}\n>[tenant.default]\nkind = 'guest'\n\
+     [lab]\nswitch = 'sluicegate'\nfabric = 'emulated'\n[enforcement]\nhosts = 'all'\n\
+     [[enforcement.policy.rule]]\nalgorithm = 'dctcp'\n",
     "[network]\ntopology = 'dumbbell'\nhost_switch.lossless = <true|false>\n[tenant.default]\nkind = 'guest'\n\
      [lab]\nswitch = 'sluicegate'\n",
     "[sim]\nlink_delay = '2us'\ntransmit_delay = '2us'\nreceive_delay = '2us'\njitter = '0us'\njitter_mean = '0us'\n\

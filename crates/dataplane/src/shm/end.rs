@@ -31,7 +31,7 @@ use rustix::{
 
 use super::{
     cable::Plug,
-    handshake::{Failed, agree},
+    handshake::{Failed, Pauses, Side, agree},
     layout::Layout,
 };
 use crate::{
@@ -100,7 +100,11 @@ impl End {
         layout: Layout,
         takes: Takes,
     ) -> anyhow::Result<Self> {
-        let agreed = agree(&stream, mode, layout, takes);
+        let side = Side {
+            takes,
+            pauses: Pauses::Program,
+        };
+        let agreed = agree(&stream, mode, layout, side);
         let (agreed, _) = agreed.map_err(|failed| match failed {
             Failed::Silently => anyhow!(Ended::Gone),
             Failed::Because(reason) => anyhow!(reason),

@@ -1,8 +1,8 @@
 //! How the two sides agree: three messages of 128 bytes.
 //!
 //! ```text
-//!  client ── hello: version, what it takes ──────────▶ server
-//!  client ◀── offer: sizes, what it takes; memfd ───── server
+//!  client ── hello: version, what it takes, pauses ──▶ server
+//!  client ◀── offer: the same, sizes; memfd ────────── server
 //!  client ── ready ──────────────────────────────────▶ server     (each side may refuse instead)
 //! ```
 //!
@@ -14,9 +14,11 @@
 //! | 16 to 19 | buffers of a direction |
 //! | 20 to 23 | bytes of a buffer |
 //! | 24 to 27 | work that its sender takes: 1 checksums, 2 and 4 TCP over IPv4 and IPv6, 8 CWR |
+//! | 28 to 31 | pauses of its sender: bit p = priority p is lossless by them; 256 a switch, 512 a program |
 //! | 32 to 127 | of a refusal, why: UTF-8, filled with zeros |
 //!
-//! The first 16 bytes stay so in any version.
+//! The first 16 bytes stay so in any version. Before they said anything of pauses, sides sent a zero
+//! there.
 
 use std::{
     fs::File,
@@ -39,7 +41,7 @@ use rustix::{
 };
 
 use super::{cable::Agreed, layout::Layout};
-use crate::{offload::Takes, vhost::session::Mode};
+use crate::{lanes::Lanes, offload::Takes, vhost::session::Mode};
 
 /// What both sides must have.
 pub const VERSION: u32 = 1;
@@ -76,6 +78,64 @@ fn because(reason: impl ToString) -> Failed {
     Failed::Because(reason.to_string())
 }
 
+/// Who sends and obeys pauses of single priorities (PFC).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pauses {
+    /// A switch does, for its lossless priorities: bit p for priority p; none without `pfc`.
+    Switch(u8),
+    /// A program, which knows itself what it does with the frames of pauses.
+    Program,
+    /// A side of an older version does not say.
+    Unsaid,
+}
+
+impl Pauses {
+    const SWITCH: u32 = 1 << 8;
+    const PROGRAM: u32 = 1 << 9;
+
+    fn to_bits(self) -> u32 {
+        match self {
+            Self::Switch(lossless) => Self::SWITCH | u32::from(lossless),
+            Self::Program => Self::PROGRAM,
+            Self::Unsaid => 0,
+        }
+    }
+
+    fn from_bits(bits: u32) -> Self {
+        match (bits & Self::SWITCH, bits & Self::PROGRAM) {
+            (0, 0) => Self::Unsaid,
+            (0, _) => Self::Program,
+            _ => Self::Switch(bits as u8),
+        }
+    }
+
+    /// Two switches pause for the same priorities, or the frames of one side are lost.
+    fn check(server: Self, client: Self) -> Result<(), Failed> {
+        let told = |lossless: u8| {
+            let numbers = Lanes::each(lossless).listed();
+            let numbers: Vec<_> = numbers.map(|number| number.to_string()).collect();
+            match numbers.is_empty() {
+                true => "none".to_owned(),
+                false => numbers.join(" "),
+            }
+        };
+        match (server, client) {
+            (Self::Switch(server), Self::Switch(client)) if server != client => {
+                // It fits into a refusal.
+                Err(because(format!(
+                    "pfc differs: priorities {} where it listens, {} where it connects",
+                    told(server),
+                    told(client)
+                )))
+            }
+            (Self::Switch(1..), Self::Unsaid) | (Self::Unsaid, Self::Switch(1..)) => Err(because(
+                "pfc on one side alone: the other, of an older version, does not say for which priorities",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Message {
@@ -83,22 +143,31 @@ struct Message {
     slots: u32,
     buffer: u32,
     takes: u32,
+    pauses: u32,
 }
 
 impl Message {
-    fn new(kind: u32, layout: Option<Layout>, takes: Takes) -> Self {
+    fn new(kind: u32, layout: Option<Layout>, side: Side) -> Self {
         Self {
             kind,
             slots: layout.map_or(0, |layout| layout.slots.into()),
             buffer: layout.map_or(0, |layout| layout.buffer),
-            takes: takes.to_bits(),
+            takes: side.takes.to_bits(),
+            pauses: side.pauses.to_bits(),
         }
     }
 
     fn bytes(&self, reason: &str) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
-        let words = [VERSION, self.kind, self.slots, self.buffer, self.takes];
+        let words = [
+            VERSION,
+            self.kind,
+            self.slots,
+            self.buffer,
+            self.takes,
+            self.pauses,
+        ];
         for (to, word) in bytes[8..].chunks_mut(4).zip(words) {
             to.copy_from_slice(&word.to_le_bytes());
         }
@@ -134,6 +203,7 @@ impl Message {
             slots: word(16),
             buffer: word(20),
             takes: word(24),
+            pauses: word(28),
         })
     }
 
@@ -145,8 +215,16 @@ impl Message {
     }
 }
 
-/// Agrees with the peer of a connection; the file is the memory's. `takes` is what this side takes;
-/// a server decides the sizes.
+/// What a side tells of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// The work that it takes.
+    pub takes: Takes,
+    /// What it does with pauses.
+    pub pauses: Pauses,
+}
+
+/// Agrees with the peer of a connection; the file is the memory's. A server decides the sizes.
 ///
 /// # Errors
 /// What is wrong; the peer has been told.
@@ -154,15 +232,15 @@ pub fn agree(
     stream: &UnixStream,
     mode: Mode,
     layout: Layout,
-    takes: Takes,
+    side: Side,
 ) -> Result<(Agreed, File), Failed> {
     let until = Instant::now() + PATIENCE;
     let agreed = match mode {
-        Mode::Server => offer(stream, layout, takes, until),
-        Mode::Client => accept(stream, takes, until),
+        Mode::Server => offer(stream, layout, side, until),
+        Mode::Client => accept(stream, side, until),
     };
     if let Err(Failed::Because(reason)) = &agreed {
-        let refusal = Message::new(REFUSAL, None, Takes::default());
+        let refusal = Message::new(REFUSAL, None, side);
         // It may have gone.
         let _ = tell(stream, &refusal.bytes(reason), None);
     }
@@ -172,15 +250,16 @@ pub fn agree(
 fn offer(
     stream: &UnixStream,
     layout: Layout,
-    takes: Takes,
+    side: Side,
     until: Instant,
 ) -> Result<(Agreed, File), Failed> {
     let (hello, _) = hear(stream, until)?;
     let hello = hello.of(HELLO)?;
+    Pauses::check(side.pauses, Pauses::from_bits(hello.pauses))?;
     let file = layout.make();
     let file = file.map_err(|error| because(format!("no shared memory: {error}")))?;
     let memory = layout.map(&file)?;
-    let offer = Message::new(OFFER, Some(layout), takes).bytes("");
+    let offer = Message::new(OFFER, Some(layout), side).bytes("");
     tell(stream, &offer, Some(&file))?;
     hear(stream, until)?.0.of(READY)?;
     let agreed = Agreed {
@@ -192,15 +271,16 @@ fn offer(
     Ok((agreed, file))
 }
 
-fn accept(stream: &UnixStream, takes: Takes, until: Instant) -> Result<(Agreed, File), Failed> {
-    tell(stream, &Message::new(HELLO, None, takes).bytes(""), None)?;
+fn accept(stream: &UnixStream, side: Side, until: Instant) -> Result<(Agreed, File), Failed> {
+    tell(stream, &Message::new(HELLO, None, side).bytes(""), None)?;
     let (offer, file) = hear(stream, until)?;
     let offer = offer.of(OFFER)?;
+    Pauses::check(Pauses::from_bits(offer.pauses), side.pauses)?;
     let layout = Layout::new(offer.slots, offer.buffer)?;
     let file = file.ok_or_else(|| because("the peer passes no memory"))?;
     let file = File::from(file);
     let memory = layout.map(&file)?;
-    tell(stream, &Message::new(READY, None, takes).bytes(""), None)?;
+    tell(stream, &Message::new(READY, None, side).bytes(""), None)?;
     let agreed = Agreed {
         mode: Mode::Client,
         layout,

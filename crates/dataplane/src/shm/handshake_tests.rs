@@ -12,9 +12,13 @@ fn pair() -> (UnixStream, UnixStream) {
 
 /// What a side says to a peer that does this.
 fn reason(mode: Mode, peer: impl FnOnce(UnixStream) + Send + 'static) -> String {
+    reason_of((mode, WITHOUT), peer)
+}
+
+fn reason_of((mode, side): (Mode, Side), peer: impl FnOnce(UnixStream) + Send + 'static) -> String {
     let (here, there) = pair();
     let peer = thread::spawn(move || peer(there));
-    let failed = agree(&here, mode, Layout::default(), Takes::ALL).expect_err("they disagree");
+    let failed = agree(&here, mode, Layout::default(), side).expect_err("they disagree");
     peer.join().expect("it ended");
     match failed {
         Failed::Because(reason) => reason,
@@ -35,7 +39,19 @@ const HELLO_NOW: Message = Message {
     slots: 0,
     buffer: 0,
     takes: 0,
+    pauses: 0,
 };
+
+/// A switch without `pfc`.
+const WITHOUT: Side = with(0);
+
+/// A switch with `pfc` for these priorities.
+const fn with(lossless: u8) -> Side {
+    Side {
+        takes: Takes::ALL,
+        pauses: Pauses::Switch(lossless),
+    }
+}
 
 /// Offers this to a client, with this file.
 fn offers(slots: u32, buffer: u32, file: Option<File>) -> String {
@@ -46,6 +62,7 @@ fn offers(slots: u32, buffer: u32, file: Option<File>) -> String {
             slots,
             buffer,
             takes: 15,
+            pauses: 0,
         };
         tell(&stream, &offer.bytes(""), file.as_ref()).expect("sent");
         let refused = hear(&stream, Instant::now() + PATIENCE).expect_err("a refusal");
@@ -61,11 +78,15 @@ fn both_sides_have_the_same_memory_and_know_what_the_other_takes() {
         checksum: true,
         ..Takes::default()
     };
+    let program = Side {
+        takes,
+        pauses: Pauses::Program,
+    };
     let other = thread::spawn(move || {
-        let agreed = agree(&client, Mode::Client, Layout::default(), takes);
+        let agreed = agree(&client, Mode::Client, Layout::default(), program);
         agreed.expect("they agree").0
     });
-    let (here, _) = agree(&server, Mode::Server, layout, Takes::ALL).expect("they agree");
+    let (here, _) = agree(&server, Mode::Server, layout, WITHOUT).expect("they agree");
     let there = other.join().expect("it ended");
     assert_eq!((here.layout, there.layout), (layout, layout));
     assert_eq!((here.takes, there.takes), (takes, Takes::ALL));
@@ -119,6 +140,85 @@ fn a_server_says_what_is_wrong() {
         tell(&stream, &refusal.bytes("no\nroom"), None).expect("sent");
     };
     assert_eq!(reason(Mode::Server, refuses), "the peer refuses: noroom");
+}
+
+/// What each side says of the two, first that of the server.
+fn sides(server: Side, client: Side) -> [Option<String>; 2] {
+    let (here, there) = pair();
+    let side = |stream: UnixStream, mode, side| {
+        thread::spawn(
+            move || match agree(&stream, mode, Layout::default(), side) {
+                Ok(_) => None,
+                Err(Failed::Because(reason)) => Some(reason),
+                Err(Failed::Silently) => Some("silently".to_owned()),
+            },
+        )
+    };
+    let both = [
+        side(here, Mode::Server, server),
+        side(there, Mode::Client, client),
+    ];
+    both.map(|side| side.join().expect("it ended"))
+}
+
+#[test]
+fn switches_pause_for_the_same_priorities_and_say_which_side_has_what() {
+    let program = Side {
+        takes: Takes::ALL,
+        pauses: Pauses::Program,
+    };
+    for (server, client) in [
+        (WITHOUT, WITHOUT),
+        (with(1 << 3), with(1 << 3)),
+        (with(u8::MAX), program),
+        (program, with(1)),
+    ] {
+        assert_eq!(sides(server, client), [None, None]);
+    }
+    for (server, client, told) in [
+        (1 << 3, 3 << 3, "3 where it listens, 3 4 where it connects"),
+        (0, 1, "none where it listens, 0 where it connects"),
+        (
+            0x7f,
+            0xff,
+            "0 1 2 3 4 5 6 where it listens, 0 1 2 3 4 5 6 7 where it connects",
+        ),
+    ] {
+        let why = format!("pfc differs: priorities {told}");
+        let refused = format!("the peer refuses: {why}");
+        assert_eq!(
+            sides(with(server), with(client)),
+            [Some(why), Some(refused)]
+        );
+    }
+}
+
+#[test]
+fn a_switch_with_pauses_tells_an_older_one_that_it_does_not_say() {
+    let old = Side {
+        takes: Takes::ALL,
+        pauses: Pauses::Unsaid,
+    };
+    assert_eq!(sides(WITHOUT, old), [None, None]);
+    assert_eq!(sides(old, WITHOUT), [None, None]);
+    let why =
+        "pfc on one side alone: the other, of an older version, does not say for which priorities";
+    let refused = format!("the peer refuses: {why}");
+    let [server, client] = sides(with(8), old);
+    assert_eq!(
+        (server.as_deref(), client),
+        (Some(why), Some(refused.clone()))
+    );
+    // An older server, which compares nothing, has made its offer, and hears it in place of the answer.
+    let told = reason_of((Mode::Client, with(8)), move |stream| {
+        heard(&stream);
+        let layout = Layout::default();
+        let offer = Message::new(OFFER, Some(layout), old);
+        tell(&stream, &offer.bytes(""), layout.make().ok().as_ref()).expect("sent");
+        let answer = hear(&stream, Instant::now() + PATIENCE).expect_err("a refusal");
+        assert_eq!(answer, Failed::Because(refused));
+    });
+    assert_eq!(told, why);
 }
 
 #[test]

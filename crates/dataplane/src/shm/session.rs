@@ -22,7 +22,7 @@ use rustix::{
 
 use super::{
     cable::{Agreed, CableState, Plug},
-    handshake::{self, Failed},
+    handshake::{self, Failed, Pauses, Side},
     layout::Layout,
     pfc::Settings,
 };
@@ -45,6 +45,16 @@ pub struct Wanted {
     pub layout: Layout,
     /// Flow control by priority.
     pub pfc: Option<Settings>,
+}
+
+impl Wanted {
+    /// What the switch tells a peer of itself.
+    fn side(&self) -> Side {
+        Side {
+            takes: Takes::ALL,
+            pauses: Pauses::Switch(self.pfc.map_or(0, |pfc| pfc.lossless)),
+        }
+    }
 }
 
 /// What another process had of a port.
@@ -127,7 +137,7 @@ fn connect(
             };
             (agreed, file)
         }
-        _ => handshake::agree(&stream, wanted.mode, wanted.layout, Takes::ALL)?,
+        _ => handshake::agree(&stream, wanted.mode, wanted.layout, wanted.side())?,
     };
     let plug = Plug::new(agreed, stream, state.as_ref()).map_err(|refused| refused.0)?;
     Ok((plug, file))

@@ -1,27 +1,27 @@
 use proptest::prelude::*;
 use sluicegate_core::aqm::{Aqm, AqmParams};
 use sluicegate_fabric::{
-    Graph,
+    Fabric, Graph,
     cee::{Buffer, PfcConfig, QcnConfig, QcnParams},
 };
 
 use super::*;
 
 const MBPS: u64 = 1_000_000;
-const RATE_BPS: u64 = 100 * MBPS;
-const LONGEST: u32 = 1514;
-const PS_PER_MS: u64 = 1_000_000_000;
+pub(super) const RATE_BPS: u64 = 100 * MBPS;
+pub(super) const LONGEST: u32 = 1514;
+pub(super) const PS_PER_MS: u64 = 1_000_000_000;
 
-const FIRST: HostId = HostId(0);
-const SECOND: HostId = HostId(1);
-const LAST: HostId = HostId(3);
+pub(super) const FIRST: HostId = HostId(0);
+pub(super) const SECOND: HostId = HostId(1);
+pub(super) const LAST: HostId = HostId(3);
 
-fn mac(host: HostId) -> Mac {
+pub(super) fn mac(host: HostId) -> Mac {
     [2, 0, 0, 0, 0, host.0 as u8]
 }
 
 /// A frame of IPv4 with ECT(0), and a number in its payload.
-fn frame(from: HostId, to: HostId, number: u32, length: usize) -> Vec<u8> {
+pub(super) fn frame(from: HostId, to: HostId, number: u32, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     bytes[..6].copy_from_slice(&mac(to));
     bytes[6..12].copy_from_slice(&mac(from));
@@ -36,7 +36,7 @@ fn number(frame: &[u8]) -> u32 {
 }
 
 /// Four hosts at a switch.
-fn plan(cee: CeeConfig) -> Plan {
+pub(super) fn plan() -> Plan {
     let mut graph = Graph::new(4, 1);
     let switch = Node::Switch(SwitchId(0));
     let mut ports = Vec::new();
@@ -67,7 +67,6 @@ fn plan(cee: CeeConfig) -> Plan {
         }
     }
     Plan {
-        cee,
         ports,
         hosts: 4,
         switches: 1,
@@ -78,8 +77,8 @@ fn plan(cee: CeeConfig) -> Plan {
     }
 }
 
-fn network(cee: CeeConfig) -> Network {
-    Network::new(plan(cee)).expect("a network")
+fn network(config: CeeConfig) -> Network<Converged<Descriptor>> {
+    Network::converged(plan(), config).expect("a network")
 }
 
 fn lossless() -> CeeConfig {
@@ -90,7 +89,7 @@ fn lossless() -> CeeConfig {
 }
 
 /// Takes what is ready for a host.
-fn take(network: &mut Network, host: HostId) -> Vec<Vec<u8>> {
+pub(super) fn take(network: &mut Network<impl Emulated>, host: HostId) -> Vec<Vec<u8>> {
     let next = || {
         let frame = network.ready(host)?.to_vec();
         network.given(host);
@@ -100,7 +99,7 @@ fn take(network: &mut Network, host: HostId) -> Vec<Vec<u8>> {
 }
 
 /// Three hosts send as much as they can to the last one for so many ms. What arrived.
-fn incast(network: &mut Network, ms: u64) -> Vec<Vec<u8>> {
+pub(super) fn incast(network: &mut Network<impl Emulated>, ms: u64) -> Vec<Vec<u8>> {
     let mut next = [0; 3];
     let mut arrived = Vec::new();
     for step in 0..ms * 20 {
@@ -118,7 +117,7 @@ fn incast(network: &mut Network, ms: u64) -> Vec<Vec<u8>> {
 }
 
 /// Frames of each source come in order. How many are missing.
-fn missing(arrived: &[Vec<u8>]) -> u32 {
+pub(super) fn missing(arrived: &[Vec<u8>]) -> u32 {
     let mut expected = [0; 3];
     let mut missing = 0;
     for frame in arrived {
@@ -130,7 +129,7 @@ fn missing(arrived: &[Vec<u8>]) -> u32 {
     missing
 }
 
-fn all_drops(counts: &Counts) -> u64 {
+pub(super) fn all_drops(counts: &Counts) -> u64 {
     let ports = counts.ports.iter().flat_map(|port| port.stats.drops);
     let hosts = counts.hosts.iter().flat_map(|host| host.drops);
     ports.chain(hosts).sum()
@@ -161,7 +160,12 @@ fn with_flow_control_nothing_is_lost_and_senders_wait() {
     assert_eq!(missing(&arrived), 0);
     let counts = network.counts();
     assert_eq!(all_drops(&counts), 0);
-    let pauses: u64 = counts.ports.iter().map(|port| port.stats.pauses).sum();
+    let pauses: u64 = counts
+        .ports
+        .iter()
+        .filter_map(|port| port.control)
+        .map(|it| it.pauses)
+        .sum();
     assert!(pauses > 10, "{pauses}");
     // The link of the last host is full: 8.26 frames of 1514 bytes each ms.
     assert!((1620..=1652).contains(&arrived.len()), "{}", arrived.len());
@@ -205,7 +209,8 @@ fn congestion_notifications_slow_senders_down() {
     let made: u64 = counts
         .ports
         .iter()
-        .map(|port| port.stats.notifications)
+        .filter_map(|port| port.control)
+        .map(|it| it.notifications)
         .sum();
     assert!(made > 5, "{made}");
 }

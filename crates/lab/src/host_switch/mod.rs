@@ -9,6 +9,7 @@
 
 mod announce;
 mod sluicegate;
+mod uplinks;
 
 use std::{
     collections::BTreeMap,
@@ -22,6 +23,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use sluicegate_agent::netns::NetNs;
+use sluicegate_dataplane::report::Report;
 use sluicegate_scenario::{
     experiment::{HostId, LabSwitch, Variant},
     results::VnicResult,
@@ -31,8 +33,11 @@ use crate::{
     emulated,
     journal::{DIRECTORY, Entry, Journal},
     net::{Network, counters, names},
-    tenant::{self, Report, TenantProcess, netstat},
+    tenant::{self, TenantProcess, netstat},
 };
+
+use uplinks::UplinkCounts;
+pub(crate) use uplinks::add as add_uplinks;
 
 /// Hidden argument of a keeper; the path of the namespace and the switch's file follow.
 pub(crate) const SWITCH: &str = "lab-switch";
@@ -68,6 +73,15 @@ pub(crate) struct PortCounts {
     drops: BTreeMap<String, u64>,
 }
 
+/// What passed the switches of all hosts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SwitchCounts {
+    /// Of guests' ports, in the order of tenants.
+    guests: Vec<PortCounts>,
+    /// Of uplinks, in the order of hosts.
+    uplinks: Vec<UplinkCounts>,
+}
+
 /// The switches of a run's hosts. Dropping it ends those that are processes.
 #[derive(Debug)]
 pub(crate) struct HostSwitches {
@@ -75,6 +89,24 @@ pub(crate) struct HostSwitches {
     directory: PathBuf,
     guests: Vec<Guest>,
     _keepers: Vec<TenantProcess>,
+}
+
+/// The uplink of a host's switch, and whether guests are behind its other ports.
+fn uplink(variant: &Variant, host: HostId) -> Uplink {
+    match variant.graph().adapter(host) {
+        None => Uplink::None,
+        Some(_) if emulated::is_emulated(variant) => Uplink::Cable,
+        Some(_) => Uplink::Tap,
+    }
+}
+
+/// The policy that a host's switch enforces, as the text of its file. Bridges enforce by the
+/// kernel's programs.
+fn policy_of(variant: &Variant, host: HostId) -> Option<&str> {
+    let enforcement = variant.enforcement.as_ref()?;
+    let is_switch = variant.lab.switch == LabSwitch::Sluicegate;
+    let enforces = is_switch && enforcement.hosts.contains(&host);
+    enforces.then_some(enforcement.policy_text.as_str())
 }
 
 /// A guest and where its port is.
@@ -118,8 +150,10 @@ impl HostSwitches {
         }
         let path = switches.directory.clone();
         journal.add(&Entry::Directory { path })?;
+        // A cable of the fabric leads to a switch, also where no guest is.
+        let is_cable = |host| uplink(variant, host) == Uplink::Cable;
         for host in HostId::first(variant.hosts.len()) {
-            if switches.guests.iter().any(|guest| guest.host == host) {
+            if is_cable(host) || switches.guests.iter().any(|guest| guest.host == host) {
                 let keeper = switches.start_one(variant, network, host, journal)?;
                 switches._keepers.push(keeper);
             }
@@ -139,13 +173,14 @@ impl HostSwitches {
             .with_context(|| format!("cannot make {}", directory.display()))?;
         let guests = self.guests.iter().filter(|guest| guest.host == host);
         let guests: Vec<&Guest> = guests.collect();
-        let uplink = match variant.graph().adapter(host) {
-            None => Uplink::None,
-            Some(_) if emulated::is_emulated(variant) => Uplink::Cable,
-            Some(_) => Uplink::Tap,
-        };
-        let file = directory.join("switch.toml");
-        let text = sluicegate::configuration(variant, &directory, &guests, uplink);
+        let uplink = uplink(variant, host);
+        let policy = policy_of(variant, host);
+        if let Some(text) = policy {
+            fs::write(directory.join(sluicegate::POLICY), text)?;
+        }
+        let file = directory.join(sluicegate::FILE);
+        let governs = policy.is_some();
+        let text = sluicegate::configuration(variant, &directory, &guests, uplink, governs);
         fs::write(&file, text)?;
         let netns = NetNs::named(&network.names.host(host))?;
         let netns = format!(
@@ -189,24 +224,45 @@ impl HostSwitches {
         Some(self.of_host(guest.host).join(&guest.port))
     }
 
-    /// The counters of all guests' ports, in the order of tenants.
+    /// The counters of all guests' ports and of uplinks.
     ///
     /// # Errors
     /// A switch does not answer.
-    pub(crate) fn counts(&self) -> Result<Vec<PortCounts>> {
+    pub(crate) fn counts(&self) -> Result<SwitchCounts> {
         let mut hosts: BTreeMap<HostId, Vec<&Guest>> = BTreeMap::new();
         for guest in &self.guests {
             hosts.entry(guest.host).or_default().push(guest);
         }
-        let mut all = Vec::new();
+        let mut all = SwitchCounts::default();
         for (host, guests) in hosts {
-            all.extend(match self.kind {
-                LabSwitch::Bridge => of_taps(&guests)?,
-                LabSwitch::Sluicegate => sluicegate::counts(&self.of_host(host), &guests)?,
-            });
+            match self.kind {
+                LabSwitch::Bridge => all.guests.extend(of_taps(&guests)?),
+                LabSwitch::Sluicegate => {
+                    let (ports, uplink) = sluicegate::counts(&self.of_host(host), &guests)?;
+                    all.guests.extend(ports);
+                    all.uplinks
+                        .extend(uplink.map(|counts| UplinkCounts { host, ..counts }));
+                }
+            }
         }
-        all.sort_by_key(|counts| counts.tenant);
+        all.guests.sort_by_key(|counts| counts.tenant);
         Ok(all)
+    }
+
+    /// What a host's switch tells of its enforcement; `None`: it does not enforce.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub(crate) fn enforcement(&self, host: HostId) -> Result<Option<Report>> {
+        sluicegate::enforcement(&self.of_host(host))
+    }
+
+    /// From now on a host's switch does not enforce.
+    ///
+    /// # Errors
+    /// It does not answer, or refuses.
+    pub(crate) fn detach(&self, host: HostId) -> Result<()> {
+        sluicegate::detach(&self.of_host(host))
     }
 }
 
@@ -236,22 +292,15 @@ fn of_taps(guests: &[&Guest]) -> Result<Vec<PortCounts>> {
 /// The vNICs of guests in measured time, before and after which their ports had these counters.
 pub(crate) fn results(
     variant: &Variant,
-    reports: &[Report],
-    [before, after]: &[Vec<PortCounts>; 2],
+    reports: &[tenant::Report],
+    [before, after]: &[SwitchCounts; 2],
 ) -> Vec<VnicResult> {
-    let ports = before.iter().zip(after);
+    let ports = before.guests.iter().zip(&after.guests);
     let vnics = ports.map(|(before, after)| {
         let report = &reports[after.tenant];
         let [sent, not_sent, received, not_received] =
             netstat::INTERFACE.map(|name| report.netstat.get(name).copied().unwrap_or(0));
-        let mut drops: BTreeMap<String, u64> = after
-            .drops
-            .iter()
-            .map(|(cause, count)| {
-                let earlier = before.drops.get(cause).copied().unwrap_or(0);
-                (cause.clone(), count.saturating_sub(earlier))
-            })
-            .collect();
+        let mut drops = growth(&before.drops, &after.drops);
         drops.insert("vnic_transmit".to_owned(), not_sent);
         drops.insert("vnic_receive".to_owned(), not_received);
         let overruns = report.overruns.iter().map(|(_, count)| count);
@@ -267,6 +316,14 @@ pub(crate) fn results(
         }
     });
     vnics.collect()
+}
+
+fn growth(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let grown = after.iter().map(|(cause, count)| {
+        let earlier = before.get(cause).copied().unwrap_or(0);
+        (cause.clone(), count.saturating_sub(earlier))
+    });
+    grown.collect()
 }
 
 /// Is the keeper of a switch; ends when the lab closes its stdin.

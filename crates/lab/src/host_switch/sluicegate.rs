@@ -1,21 +1,30 @@
 //! `sluicegate switch` between the guests of a host.
 
-use std::{collections::BTreeMap, convert::Infallible, fmt::Write, path::Path, sync::Arc, thread};
+use std::{
+    collections::BTreeMap, convert::Infallible, fmt::Write, fs, path::Path, sync::Arc, thread,
+};
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use sluicegate_dataplane::{
     config::Config,
     control::{self, Ask},
+    report::Report,
     service::Service,
 };
 use sluicegate_scenario::experiment::Variant;
 
-use super::{CABLE, Guest, PortCounts, UPLINK, Uplink};
+use super::{CABLE, Guest, PortCounts, UPLINK, Uplink, UplinkCounts};
 use crate::{net::names::UPLINK_TAP, tenant};
 
 /// Its control socket, in its directory.
 const CONTROL: &str = "control";
+
+/// Its file, in its directory.
+pub(super) const FILE: &str = "switch.toml";
+
+/// The policy that it enforces, if it does, in its directory.
+pub(super) const POLICY: &str = "policy.toml";
 
 /// Its file.
 pub(super) fn configuration(
@@ -23,10 +32,14 @@ pub(super) fn configuration(
     directory: &Path,
     guests: &[&Guest],
     uplink: Uplink,
+    governs: bool,
 ) -> String {
     let lossless = variant.host_switch.is_none_or(|it| it.lossless != 0);
     let control = directory.join(CONTROL);
     let mut text = format!("[switch]\nsocket = {control:?}\nlossless = {lossless}\n");
+    if governs {
+        let _ = writeln!(text, "{GOVERNED}");
+    }
     for Guest { port, mac, .. } in guests {
         let socket = directory.join(port);
         // Writing to a String cannot fail.
@@ -42,6 +55,24 @@ pub(super) fn configuration(
     };
     let _ = write!(text, "[[port]]\nname = {UPLINK:?}\n{end}\n");
     text
+}
+
+/// The line of a file by which a switch enforces.
+const GOVERNED: &str = "policy = \"policy.toml\"";
+
+/// What it tells of its enforcement; `None`: it does not enforce.
+pub(super) fn enforcement(directory: &Path) -> Result<Option<Report>> {
+    let report = control::ask(&directory.join(CONTROL), Ask::Flows)?;
+    serde_json::from_value(report).context("the enforcement of a switch")
+}
+
+/// From now on it does not enforce.
+pub(super) fn detach(directory: &Path) -> Result<()> {
+    let file = directory.join(FILE);
+    let text = fs::read_to_string(&file)?;
+    fs::write(&file, text.replace(GOVERNED, ""))?;
+    control::ask(&directory.join(CONTROL), Ask::Reload)?;
+    Ok(())
 }
 
 /// Is the switch.
@@ -63,6 +94,7 @@ struct PortLine {
     name: String,
     received_frames: u64,
     delivered_frames: u64,
+    delivered_bytes: u64,
 }
 
 /// A line of `switch drops`.
@@ -72,24 +104,35 @@ struct DropsLine {
     drops: BTreeMap<String, Option<u64>>,
 }
 
-/// The counters of guests' ports.
-pub(super) fn counts(directory: &Path, guests: &[&Guest]) -> Result<Vec<PortCounts>> {
+/// The counters of guests' ports, and of the uplink where there is one.
+pub(super) fn counts(
+    directory: &Path,
+    guests: &[&Guest],
+) -> Result<(Vec<PortCounts>, Option<UplinkCounts>)> {
     let control = directory.join(CONTROL);
     let ports: Vec<PortLine> = serde_json::from_value(control::ask(&control, Ask::Ports)?)?;
     let drops: Vec<DropsLine> = serde_json::from_value(control::ask(&control, Ask::Drops)?)?;
-    let counts = guests.iter().map(|guest| {
-        let port = ports.iter().find(|port| port.name == guest.port);
-        let drops = drops.iter().find(|port| port.name == guest.port);
-        let (port, drops) = port.zip(drops).context("the switch has lost a port")?;
+    let find = |name: &str| {
+        let port = ports.iter().find(|port| port.name == name)?;
+        let drops = drops.iter().find(|port| port.name == name)?;
         let drops = drops.drops.iter();
+        let drops = drops.map(|(cause, count)| (cause.clone(), count.unwrap_or(0)));
+        Some((port, drops.collect()))
+    };
+    let counts = guests.iter().map(|guest| {
+        let (port, drops) = find(&guest.port).context("the switch has lost a port")?;
         Ok(PortCounts {
             tenant: guest.tenant,
             into_switch: port.received_frames,
             out_of_switch: port.delivered_frames,
-            drops: drops
-                .map(|(cause, count)| (cause.clone(), count.unwrap_or(0)))
-                .collect(),
+            drops,
         })
     });
-    counts.collect()
+    let uplink = find(UPLINK).map(|(port, drops)| UplinkCounts {
+        sent: port.delivered_frames,
+        sent_bytes: port.delivered_bytes,
+        drops,
+        ..UplinkCounts::default()
+    });
+    Ok((counts.collect::<Result<_>>()?, uplink))
 }

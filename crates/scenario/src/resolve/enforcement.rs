@@ -13,18 +13,24 @@ pub fn read(root: &Table<'_>, network: &Network) -> Option<Enforcement> {
     let table = root.table("enforcement")?;
     let hosts = table.get("hosts").map(|item| read_hosts(&item, network));
     let trusted = tenants_prefix(network.ip_version);
-    let policy = match table.table("policy") {
+    let (policy, policy_text) = match table.table("policy") {
         Some(policy_table) => {
             refuse_places(&policy_table);
             let says_whom = policy_table.get("trusted").is_some();
+            let mut text = policy_table.item().node().to_text().unwrap_or_default();
             let mut policy = Policy::from_table(policy_table);
             if !says_whom {
                 // In a scenario every host belongs to the operator.
                 policy.trusted = vec![trusted];
+                text = format!("{}{text}", trusts(trusted));
             }
-            policy
+            (policy, text)
         }
-        None => Policy::enforce_all(Algorithm::Dctcp, trusted),
+        None => {
+            let policy = Policy::enforce_all(Algorithm::Dctcp, trusted);
+            let rule = "[[rule]]\nmode = \"enforce\"\nalgorithm = \"dctcp\"\n";
+            (policy, format!("{}{rule}", trusts(trusted)))
+        }
     };
     if let Some(item) = table.get("policy_file") {
         // A name was replaced by its content when the file was read.
@@ -32,7 +38,15 @@ pub fn read(root: &Table<'_>, network: &Network) -> Option<Enforcement> {
     }
     table.close();
     let hosts = hosts.filter(|hosts| !hosts.is_empty())?;
-    Some(Enforcement { hosts, policy })
+    Some(Enforcement {
+        hosts,
+        policy,
+        policy_text,
+    })
+}
+
+fn trusts(prefix: IpNet) -> String {
+    format!("trusted = [\"{prefix}\"]\n")
 }
 
 /// Names of interfaces differ from world to world, and so do the tenants without a flow.
