@@ -116,7 +116,7 @@ impl Engine {
         if let Some(Some(bay)) = self.bays.get_mut(usize::from(way.number)) {
             bay.counters.received(frame.bytes);
         }
-        if self.govern.is_some() && !self.passes(id, way, exit) {
+        if !self.passes(id, way.number, exit) {
             return Step::Kept;
         }
         self.hand_over_at_once(id, way.number, exit)
@@ -161,24 +161,21 @@ impl Engine {
 
     /// Whether a frame passes the vNICs of its sender and of its receiver; if not, it has gone the
     /// other way.
-    #[inline(never)]
-    fn passes(&mut self, id: FrameId, way: &Way, exit: u16) -> bool {
-        if let Some(govern) = self.govern.as_mut().filter(|_| way.is_governed) {
-            let memory = &self.memories[usize::from(way.number)];
-            let frame = self.frames.get_mut(id);
-            let sent = (Direction::FromTenant, 0);
-            let fate = govern.pass(way.number, frame, memory, sent, self.now_ns);
-            if fate != Fate::Pass {
-                self.send_on(way.number, id, fate);
-                self.release(id);
-                return false;
-            }
+    #[inline]
+    fn passes(&mut self, id: FrameId, number: u16, exit: u16) -> bool {
+        let Some(govern) = &mut self.govern else {
+            return true;
+        };
+        let memory = &self.memories[usize::from(number)];
+        let frame = self.frames.get_mut(id);
+        match govern.pass_between((number, exit), frame, memory, self.now_ns) {
+            (_, Fate::Pass) | (Direction::ToTenant, Fate::PassWith(_)) => return true,
+            (Direction::FromTenant, fate) => self.send_on(number, id, fate),
+            (Direction::ToTenant, Fate::Drop(reason)) => self.drop_at(id, exit, reason),
+            (Direction::ToTenant, Fate::Consumed) => {}
         }
-        let passes = self.reaches(id, exit);
-        if !passes {
-            self.release(id);
-        }
-        passes
+        self.release(id);
+        false
     }
 
     /// Hands a frame over that has passed all there is before its receiver's ring.
