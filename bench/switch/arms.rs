@@ -9,13 +9,25 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 
-/// The CPU of the switch; the guests have the other.
+/// The CPU of the switch, and of its second thread; the guests have the others.
 pub const SWITCH_CPU: usize = 1;
+const SECOND_CPU: usize = 3;
+/// CPUs that two threads and their guests need.
+const CPUS_OF_THREADS: usize = 4;
+
+/// CPUs of this machine.
+pub fn cpus() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
 
 /// Pages of 2 MB for Open vSwitch, which does not run without.
 const PAGES: &str = "/proc/sys/vm/nr_hugepages";
 const PAGES_NEEDED: u64 = 512;
+
+/// The ports.
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 const POLICY: &str = "[[rule]]\nalgorithm = \"dctcp\"\n";
 
@@ -34,17 +46,23 @@ pub enum Arm {
     OpenVswitch,
     /// This kernel's bridge, with TAP interfaces.
     Bridge,
+    /// Ours, with pairs of the kernel's interfaces by AF_XDP.
+    Xdp,
+    /// Ours, with two threads and two guests for each.
+    Threads,
 }
 
 impl Arm {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Lossless,
         Self::Enforcing,
         Self::Lossy,
         Self::Copying,
         Self::OpenVswitch,
         Self::Bridge,
+        Self::Xdp,
+        Self::Threads,
     ];
 
     /// Its name in tables.
@@ -56,17 +74,28 @@ impl Arm {
             Self::Copying => "testpmd-io",
             Self::OpenVswitch => "ovs-dpdk",
             Self::Bridge => "bridge",
+            Self::Xdp => "af-xdp",
+            Self::Threads => "two-threads",
         }
     }
 
     /// Ports with a guest; the third one of `testpmd` would be a loop.
     pub fn ports(self) -> usize {
-        if self == Self::Copying { 2 } else { 3 }
+        match self {
+            Self::Copying => 2,
+            Self::Threads => 4,
+            _ => 3,
+        }
     }
 
     /// Whether segments of 64 KB pass from guest to guest as they are.
     pub fn takes_segments(self) -> bool {
-        !matches!(self, Self::OpenVswitch | Self::Bridge)
+        !matches!(self, Self::OpenVswitch | Self::Bridge | Self::Xdp)
+    }
+
+    /// Whether it makes interfaces of the kernel, or takes large pages.
+    pub fn needs_root(self) -> bool {
+        matches!(self, Self::OpenVswitch | Self::Bridge | Self::Xdp)
     }
 
     /// What is missing on this machine, if anything.
@@ -80,6 +109,9 @@ impl Arm {
                 OVS,
                 "no Open vSwitch with DPDK (package openvswitch-switch-dpdk)",
             ),
+            Self::Threads if cpus() < CPUS_OF_THREADS => {
+                return Some("fewer than four CPUs (the benchmark `frames` counts instructions)");
+            }
             _ => return None,
         };
         (!Path::new(path).exists()).then_some(package)
@@ -88,17 +120,28 @@ impl Arm {
 
 const OVS: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 
+/// A program that is our switch.
+#[derive(Clone, Debug)]
+pub enum Program {
+    /// It is called with a file.
+    Switch(PathBuf),
+    /// The command `sluicegate`.
+    Command(PathBuf),
+}
+
 /// A running switch. It ends when dropped, and leaves nothing.
 pub struct Running {
     /// Its processes; the first one moves the frames.
     children: Vec<Child>,
     directory: PathBuf,
     pages_before: Option<String>,
+    /// Our switch, if it is another program than the one built with this one.
+    program: Option<Program>,
 }
 
 impl Running {
-    /// Starts a switch in a directory of its own. The bridge needs no process.
-    pub fn start(arm: Arm) -> Result<Self> {
+    /// Starts a switch with so many ports in a directory of its own. The bridge needs no process.
+    pub fn start(arm: Arm, ports: usize, program: Option<&Program>) -> Result<Self> {
         let name = format!("sg-bench-switch-{}-{}", std::process::id(), arm.name());
         let directory = std::env::temp_dir().join(name);
         fs::create_dir_all(&directory)?;
@@ -106,13 +149,27 @@ impl Running {
             children: Vec::new(),
             directory,
             pages_before: None,
+            program: program.cloned(),
+        };
+        let cpu = format!("cpu = {SWITCH_CPU}\n");
+        let directory = running.directory.clone();
+        let guest = |port: usize| {
+            let socket = directory.join(NAMES[port]);
+            format!("vhost_user = \"{}\"", socket.display())
         };
         match arm {
-            Arm::Lossless => running.ours("")?,
-            Arm::Lossy => running.ours("lossless = false")?,
+            Arm::Lossless => running.ours(ports, &cpu, guest)?,
+            Arm::Lossy => running.ours(ports, &(cpu + "lossless = false"), guest)?,
             Arm::Enforcing => {
                 fs::write(running.directory.join("policy.toml"), POLICY)?;
-                running.ours("policy = \"policy.toml\"")?;
+                running.ours(ports, &(cpu + "policy = \"policy.toml\""), guest)?;
+            }
+            Arm::Xdp => running.ours(ports, &cpu, |port| format!("xdp = \"{}\"", NAMES[port]))?,
+            Arm::Threads => {
+                let second = SECOND_CPU % cpus();
+                let keys = format!("threads = 2\ncpus = [{SWITCH_CPU}, {second}]");
+                let port = |port| format!("{}\nthread = {}", guest(port), port / 2);
+                running.ours(ports, &keys, port)?;
             }
             Arm::Copying => running.testpmd()?,
             Arm::OpenVswitch => running.open_vswitch()?,
@@ -123,7 +180,15 @@ impl Running {
 
     /// The socket of a port.
     pub fn socket(&self, port: usize) -> PathBuf {
-        self.directory.join(["a", "b", "c"][port])
+        self.directory.join(NAMES[port])
+    }
+
+    /// Waits until our switch answers; the bridge has no process.
+    pub fn wait_for_control(&self) -> Result<()> {
+        match self.children.is_empty() {
+            true => Ok(()),
+            false => wait_for(&self.directory.join("control")),
+        }
     }
 
     /// CPU time that the process that moves frames has used, ns.
@@ -149,21 +214,25 @@ impl Running {
         Ok(())
     }
 
-    fn ours(&mut self, keys: &str) -> Result<()> {
-        let at = |name: &str| self.directory.join(name).display().to_string();
-        let mut text = format!(
-            "[switch]\nsocket = \"{}\"\ncpu = {SWITCH_CPU}\n{keys}\n",
-            at("control")
-        );
-        for port in ["a", "b", "c"] {
-            text += &format!(
-                "[[port]]\nname = \"{port}\"\nvhost_user = \"{}\"\n",
-                at(port)
-            );
+    /// Our switch, with these keys and ports.
+    fn ours(&mut self, ports: usize, keys: &str, port: impl Fn(usize) -> String) -> Result<()> {
+        let control = self.directory.join("control");
+        let mut text = format!("[switch]\nsocket = \"{}\"\n{keys}\n", control.display());
+        for number in 0..ports {
+            let name = NAMES[number];
+            text += &format!("[[port]]\nname = \"{name}\"\n{}\n", port(number));
         }
         let file = self.directory.join("switch.toml");
         fs::write(&file, text)?;
-        self.spawn(Command::new(env!("CARGO_BIN_EXE_test-switch")).arg(file))
+        let mut command = match &self.program {
+            Some(Program::Switch(program)) => Command::new(program),
+            Some(Program::Command(program)) => Command::new(program),
+            None => Command::new(env!("CARGO_BIN_EXE_test-switch")),
+        };
+        if let Some(Program::Command(_)) = self.program {
+            command.args(["switch", "run"]);
+        }
+        self.spawn(command.arg(file))
     }
 
     fn testpmd(&mut self) -> Result<()> {
@@ -253,15 +322,28 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         for child in &mut self.children {
-            // It may have ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
+            end(child);
         }
         if let Some(pages) = &self.pages_before {
             let _ = fs::write(PAGES, pages.trim());
         }
         let _ = fs::remove_dir_all(&self.directory);
     }
+}
+
+/// Ends a process, which may have ended by itself. One that counts for a profile writes it when it
+/// ends in an orderly way.
+fn end(child: &mut Child) {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    if let Some(process) = Pid::from_raw(child.id() as i32) {
+        let _ = kill_process(process, Signal::TERM);
+    }
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE && matches!(child.try_wait(), Ok(None)) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 fn run(command: &mut Command) -> Result<()> {

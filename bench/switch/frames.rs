@@ -4,22 +4,33 @@
 //! ```sh
 //! cargo bench -p sluicegate-dataplane --bench frames --no-run
 //! valgrind --tool=callgrind --toggle-collect='*frames::sender*' \
-//!     target/release/deps/frames-… 2 1000
+//!     target/release/deps/frames-… 2 1000 plain
 //! ```
 //!
-//! The arguments are threads (1 or 2) and bursts of 32 frames of 60 bytes. With two threads each
-//! has a guest, and both are polled by turns: `sender` has the work of the one that takes the
-//! frames, `receiver` that of the other.
+//! The arguments are threads (1 or 2), bursts of 32 frames, and what is sent:
+//!
+//! - `plain`: frames of 60 bytes from one guest to the other;
+//! - `tcp`: segments of a connection with 10 bytes of payload each, and an ACK for every second
+//!   one, of which a poll has both;
+//! - `enforced`: the same, and each port enforces DCTCP.
+//!
+//! With two threads each has a guest, and both are polled by turns: `sender` has the work of the
+//! one that takes the frames, `receiver` that of the other.
 
 #![allow(clippy::print_stdout)]
 
+#[allow(dead_code)]
+mod stream;
+
 use std::{fs::File, sync::Arc};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use sluicegate_core::abi::HashKey;
 use sluicegate_dataplane::{
     config::Config,
     engine::Engine,
+    govern::{Govern, Governing},
     ledger::Ledger,
     memory::{Memory, Region, Word},
     mesh,
@@ -28,11 +39,16 @@ use sluicegate_dataplane::{
     ring::Addresses,
     vhost::{Change, Setup, device::Device, feature},
 };
+use sluicegate_policy::PolicyFile;
 use sluicegate_vswitch::{filter::Filter, learning::Membership};
+
+use self::stream::{Flags, PATCH_AT, Stream, mac, segment};
 
 const SIZE: u16 = 256;
 const BURST: u16 = 32;
 const FRAME: usize = 60;
+/// Bytes of a segment.
+const PAYLOAD: usize = 10;
 const GUEST: u64 = 0x10_0000;
 const USER: u64 = 0x7f00_0000_0000;
 const RING: u64 = 0x8000;
@@ -108,11 +124,22 @@ impl Guest {
     }
 
     /// What all of its frames are.
-    fn load(&self, to: [u8; 6]) {
-        let mut bytes = vec![0; HEADER + FRAME];
-        bytes[HEADER..HEADER + 6].copy_from_slice(&to);
-        bytes[HEADER + 6..HEADER + 12].copy_from_slice(&mac(self.number));
-        (0..SIZE).for_each(|slot| self.write(Self::at(1, slot), &bytes));
+    fn load(&self, frame: &[u8]) {
+        let bytes = [&[0; HEADER], frame].concat();
+        for slot in 0..SIZE {
+            self.describe(1, slot, bytes.len() as u32, 0);
+            self.write(Self::at(1, slot), &bytes);
+        }
+    }
+
+    /// Sends the next frames of a stream.
+    fn send(&mut self, frames: u16, stream: &mut Stream) {
+        for ahead in 0..frames {
+            let slot = self.next[1].wrapping_add(ahead) % SIZE;
+            let at = Self::at(1, slot) + (HEADER + PATCH_AT) as u64;
+            self.write(at, &stream.next());
+        }
+        self.offer(1, frames);
     }
 
     /// Frames that came since the last look; their buffers are offered again.
@@ -151,8 +178,20 @@ impl Guest {
     }
 }
 
-fn mac(number: u8) -> [u8; 6] {
-    [2, 0, 0, 0, 0, number]
+/// A frame without a meaning.
+fn frame(from: u8, to: [u8; 6]) -> [u8; FRAME] {
+    let mut bytes = [0; FRAME];
+    bytes[..6].copy_from_slice(&to);
+    bytes[6..12].copy_from_slice(&mac(from));
+    bytes
+}
+
+/// What is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Load {
+    Plain,
+    Tcp,
+    Enforced,
 }
 
 #[inline(never)]
@@ -166,8 +205,19 @@ fn receiver(engine: &mut Engine) {
     engine.poll(2);
 }
 
+/// Enforcement of DCTCP by one of the threads.
+fn govern(thread: usize, threads: usize) -> Result<Govern> {
+    let file = PolicyFile {
+        path: "policy.toml".into(),
+        text: "[[rule]]\nalgorithm = \"dctcp\"\n".to_owned(),
+    };
+    let (policy, _) = file.policy().map_err(|problems| anyhow!("{problems}"))?;
+    let govern = Govern::new(Governing::new(&file, policy), HashKey::FIXED);
+    Ok(govern.of_thread(thread, threads))
+}
+
 /// By thread.
-fn engines(threads: usize, ledger: &Arc<Ledger>) -> Result<Vec<Engine>> {
+fn engines(threads: usize, ledger: &Arc<Ledger>, load: Load) -> Result<Vec<Engine>> {
     ledger.set_threads(threads);
     let choice = Config::parse("defaults", "")?.choice;
     let engines = mesh::connect(threads)?.into_iter().map(|mesh| {
@@ -176,6 +226,9 @@ fn engines(threads: usize, ledger: &Arc<Ledger>) -> Result<Vec<Engine>> {
         let thread = mesh.me;
         if threads > 1 {
             engine.join(mesh);
+        }
+        if load == Load::Enforced {
+            engine.govern = Some(govern(thread, threads)?);
         }
         for number in 0..2u16 {
             let (name, owner) = (format!("g{number}"), usize::from(number) % threads);
@@ -187,55 +240,131 @@ fn engines(threads: usize, ledger: &Arc<Ledger>) -> Result<Vec<Engine>> {
                 }
                 false => Port::Remote(owner),
             };
-            engine.add(number, name, port, Membership::default(), Filter::default());
+            engine.add(
+                number,
+                name.clone(),
+                port,
+                Membership::default(),
+                Filter::default(),
+            );
+            if let Some(govern) = engine.govern.as_mut().filter(|_| owner == thread) {
+                govern.attach(number, &name, &name);
+            }
         }
         Ok(engine)
     });
     engines.collect()
 }
 
-fn main() -> Result<()> {
-    let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
-    let mut number = |missing: usize| -> Result<usize> {
-        Ok(words
-            .next()
-            .map(|word| word.parse())
-            .transpose()?
-            .unwrap_or(missing))
-    };
-    let (threads, bursts) = (number(1)?, number(1000)?);
-    ensure!((1..=2).contains(&threads), "one thread or two");
-    let state = File::from(memfd_create("state", MemfdFlags::CLOEXEC)?);
-    let mut engines = engines(threads, &Ledger::over(state)?)?;
-    let mut guests = [Guest::new(0)?, Guest::new(1)?];
-    for guest in &mut guests {
-        guest.connect(&mut engines[usize::from(guest.number) % threads])?;
-        // Addresses are known before frames are counted.
-        guest.load([0xff; 6]);
-        guest.offer(1, 1);
-    }
-    for _ in 0..4 {
-        for engine in &mut engines {
-            engine.poll(1);
+/// The switch and its two guests.
+struct Bench {
+    engines: Vec<Engine>,
+    guests: [Guest; 2],
+}
+
+impl Bench {
+    fn new(threads: usize, load: Load) -> Result<Self> {
+        let state = File::from(memfd_create("state", MemfdFlags::CLOEXEC)?);
+        let mut engines = engines(threads, &Ledger::over(state)?, load)?;
+        let mut guests = [Guest::new(0)?, Guest::new(1)?];
+        for guest in &mut guests {
+            guest.connect(&mut engines[usize::from(guest.number) % threads])?;
+            // Addresses are known before frames are counted.
+            guest.load(&frame(guest.number, [0xff; 6]));
+            guest.offer(1, 1);
         }
+        let mut bench = Self { engines, guests };
+        bench.settle();
+        Ok(bench)
     }
-    for guest in &mut guests {
-        guest.receive();
+
+    /// Polls until all frames have arrived, uncounted.
+    fn settle(&mut self) -> [u16; 2] {
+        for _ in 0..4 {
+            for engine in &mut self.engines {
+                engine.poll(1);
+            }
+        }
+        self.guests.each_mut().map(Guest::receive)
     }
-    guests[0].load(mac(1));
-    let mut frames = 0u64;
-    for _ in 0..bursts {
-        guests[0].offer(1, BURST);
-        sender(&mut engines[0]);
-        if let Some(other) = engines.get_mut(1) {
+
+    /// One poll of each thread, counted; the frames that each guest has received.
+    fn poll(&mut self) -> [u16; 2] {
+        sender(&mut self.engines[0]);
+        if let Some(other) = self.engines.get_mut(1) {
             receiver(other);
         }
-        frames += u64::from(guests[1].receive());
+        self.guests.each_mut().map(Guest::receive)
     }
+
+    fn plain(&mut self, bursts: usize) -> Result<u64> {
+        self.guests[0].load(&frame(0, mac(1)));
+        let mut frames = 0u64;
+        for _ in 0..bursts {
+            self.guests[0].offer(1, BURST);
+            frames += u64::from(self.poll()[1]);
+        }
+        ensure!(
+            frames == bursts as u64 * u64::from(BURST),
+            "frames are missing"
+        );
+        Ok(frames)
+    }
+
+    /// A connection from the first guest to the second.
+    fn connection(&mut self, bursts: usize) -> Result<u64> {
+        for (from, flags) in [(0, Flags::Syn), (1, Flags::SynAck), (0, Flags::Ack)] {
+            let mut frame = segment(from, 1 - from, &[], (flags, 0))?;
+            frame.resize(frame.len().max(60), 0);
+            self.guests[usize::from(from)].load(&frame);
+            self.guests[usize::from(from)].offer(1, 1);
+            let arrived = self.settle();
+            ensure!(arrived[usize::from(1 - from)] == 1, "{flags:?} is missing");
+        }
+        let (mut data, mut acks) = (Stream::data(0, 1, PAYLOAD, 0)?, Stream::acks(1, 0, 0)?);
+        self.guests[0].load(data.frame());
+        self.guests[1].load(acks.frame());
+        let (mut frames, mut unanswered, mut acknowledged) = (0, 0, 1);
+        for _ in 0..bursts {
+            self.guests[0].send(BURST, &mut data);
+            for _ in 0..unanswered / 2 {
+                acknowledged += 2 * PAYLOAD as u64;
+                acks.acknowledge(acknowledged);
+                self.guests[1].send(1, &mut acks);
+            }
+            unanswered %= 2;
+            let [came_back, came] = self.poll();
+            unanswered += came;
+            frames += u64::from(came_back) + u64::from(came);
+        }
+        ensure!(
+            acknowledged + 2 * PAYLOAD as u64 * u64::from(BURST) >= data.position(),
+            "segments are missing"
+        );
+        Ok(frames)
+    }
+}
+
+fn main() -> Result<()> {
+    let words = std::env::args().skip(1).filter(|word| word != "--bench");
+    let words: Vec<String> = words.collect();
+    let number = |at: usize, missing: usize| -> Result<usize> {
+        let word = words.get(at).map(|word| word.parse()).transpose()?;
+        Ok(word.unwrap_or(missing))
+    };
+    let (threads, bursts) = (number(0, 1)?, number(1, 1000)?);
+    ensure!((1..=2).contains(&threads), "one thread or two");
+    let load = match words.get(2).map_or("plain", String::as_str) {
+        "plain" => Load::Plain,
+        "tcp" => Load::Tcp,
+        "enforced" => Load::Enforced,
+        other => bail!("{other}? plain, tcp or enforced"),
+    };
+    let mut bench = Bench::new(threads, load)?;
+    let frames = match load {
+        Load::Plain => bench.plain(bursts)?,
+        Load::Tcp | Load::Enforced => bench.connection(bursts)?,
+    };
     println!("{frames} frames with {threads} threads");
-    ensure!(
-        frames == bursts as u64 * u64::from(BURST),
-        "frames are missing"
-    );
     Ok(())
 }

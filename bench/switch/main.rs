@@ -1,5 +1,7 @@
-//! The userspace switch beside others: `make bench-switch`. Root, Linux, two CPUs: the guests' on
-//! one, the switch on the other.
+//! The userspace switch beside others: `make bench-switch`. Linux, two CPUs: the guests' on one,
+//! the switch on the other. Root, for other switches, interfaces of the kernel and large pages.
+//! `--switch PROGRAM` has another build of ours take part, which is called with a file,
+//! `--sluicegate PROGRAM` that of the command.
 //!
 //! - **64 B, 1518 B**: datagrams from one guest to another, as many as the switch takes.
 //! - **overload**: datagrams of 64 bytes from two guests to one, which takes half of them; and
@@ -8,6 +10,10 @@
 //! - **64 KB**: segments that are to be cut later, where the switch passes them on as they are.
 //! - **delay**: at half of the rate that the same switch has carried just before.
 //! - **idle**: the switch's share of its CPU while nothing is sent.
+//! - **wake-up**: how long a frame takes to which nothing has happened for 2 ms, so that a switch
+//!   that sleeps does.
+//! - **pairs**: datagrams of 64 bytes between two pairs of guests, both at the same time, whose
+//!   drivers have a CPU each. With one thread of ours, and with two; four CPUs.
 //!
 //! Frames are 4 bytes shorter here than on a wire, which has their FCS. The switches take turns.
 //! Others on a shared machine halve the speed of all switches for seconds, so the table has the
@@ -32,7 +38,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::{Value, json};
 
 use self::{
-    arms::{Arm, Running},
+    arms::{Arm, Program, Running},
     driver::{Driver, LONG, PLAIN, SEGMENTS, SHORT},
     measure::{Guest, Span},
     stream::Clock,
@@ -41,9 +47,11 @@ use self::{
 
 /// The CPU of the guests.
 const GUESTS_CPU: usize = 0;
+/// That of the second pair, where each has one.
+const SECOND_CPU: usize = 2;
 
 /// What is measured, with its unit and digits behind the point.
-const FIGURES: [(&str, &str, usize); 10] = [
+const FIGURES: [(&str, &str, usize); 13] = [
     ("64B", "Mframes/s", 2),
     ("1518B", "Mframes/s", 2),
     ("overload", "Mframes/s", 2),
@@ -54,13 +62,20 @@ const FIGURES: [(&str, &str, usize); 10] = [
     ("delay-p50", "us", 1),
     ("delay-p99", "us", 1),
     ("idle", "% of a CPU", 2),
+    ("wake-up-p50", "us", 1),
+    ("wake-up-p99", "us", 1),
+    ("pairs", "Mframes/s", 2),
 ];
+
+const USAGE: &str = "--out DIR --rounds N --seconds S --arms NAMES --switch PROGRAM --sluicegate \
+                     PROGRAM";
 
 struct Options {
     out: Option<PathBuf>,
     rounds: u16,
     seconds: f64,
     arms: Vec<Arm>,
+    program: Option<Program>,
 }
 
 impl Options {
@@ -70,6 +85,7 @@ impl Options {
             rounds: 5,
             seconds: 1.0,
             arms: Arm::ALL.to_vec(),
+            program: None,
         };
         let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
         while let Some(word) = words.next() {
@@ -79,7 +95,9 @@ impl Options {
                 "--rounds" => options.rounds = value()?.parse()?,
                 "--seconds" => options.seconds = value()?.parse()?,
                 "--arms" => options.arms = arms(&value()?)?,
-                _ => bail!("{word}? --out DIR --rounds N --seconds S --arms NAMES"),
+                "--switch" => options.program = Some(Program::Switch(value()?.into())),
+                "--sluicegate" => options.program = Some(Program::Command(value()?.into())),
+                _ => bail!("{word}? {USAGE}"),
             }
         }
         ensure!(
@@ -106,11 +124,14 @@ type Values = BTreeMap<(&'static str, &'static str), Vec<f64>>;
 
 fn main() -> Result<()> {
     let mut options = Options::parse()?;
-    ensure!(
-        rustix::process::geteuid().is_root(),
-        "this benchmark needs root, for interfaces of the kernel and large pages"
-    );
-    let cpus = thread::available_parallelism()?.get();
+    if let Some(arm) = options.arms.iter().find(|arm| arm.needs_root()) {
+        ensure!(
+            rustix::process::geteuid().is_root(),
+            "{} needs root, for interfaces of the kernel or large pages",
+            arm.name()
+        );
+    }
+    let cpus = arms::cpus();
     ensure!(
         cpus >= 2,
         "this benchmark needs two CPUs, and may use {cpus}"
@@ -128,7 +149,9 @@ fn main() -> Result<()> {
             eprintln!("round {} of {}: {}", round + 1, options.rounds, arm.name());
             let seconds = options.seconds;
             // A thread of its own, since it stays on a CPU and may enter a namespace.
-            let measured = thread::spawn(move || measure(arm, round, seconds)).join();
+            let program = options.program.clone();
+            let measured = thread::spawn(move || measure(arm, round, seconds, program.as_ref()));
+            let measured = measured.join();
             let Ok(measured) = measured else {
                 bail!("{}: its measurement panicked", arm.name());
             };
@@ -147,27 +170,55 @@ fn stay(cpu: usize) -> Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-fn measure(arm: Arm, round: u16, seconds: f64) -> Result<Vec<(&'static str, f64)>> {
-    let running = Running::start(arm)?;
+fn measure(
+    arm: Arm,
+    round: u16,
+    seconds: f64,
+    program: Option<&Program>,
+) -> Result<Vec<(&'static str, f64)>> {
     stay(GUESTS_CPU)?;
     let span = Span {
         clock: Clock::new(),
         lasts: Duration::from_secs_f64(seconds),
     };
-    let (_space, mut guests) = guests(arm, &running, PLAIN, SHORT)?;
+    if arm == Arm::Threads {
+        return Ok(vec![("pairs", pairs(arm, program, span)?)]);
+    }
+    // Interfaces are there before the switch that has them, and go after it.
+    let (_space, known) = interfaces(arm)?;
+    let running = Running::start(arm, arm.ports(), program)?;
+    let mut guests = match known {
+        Some(guests) => {
+            running.wait_for_control()?;
+            guests
+        }
+        None => self::guests(&running, arm.ports(), PLAIN, SHORT)?,
+    };
     let mut found = at_one_switch(&mut guests, arm, round, span)?;
     if let Some(share) = idle(&running, span.lasts)? {
         found.push(("idle", share * 100.0));
     }
-    drop(guests);
+    drop((guests, running));
     if arm.takes_segments() {
-        let running = Running::start(arm)?;
-        let (_, mut guests) = self::guests(arm, &running, SEGMENTS, LONG)?;
+        let running = Running::start(arm, arm.ports(), program)?;
+        let mut guests = self::guests(&running, arm.ports(), SEGMENTS, LONG)?;
         measure::introduce(&mut guests, span.clock)?;
         let bps = measure::segments(&mut guests, span)?;
         found.push(("64KB", bps / 1e9));
     }
+    if arm == Arm::Lossless && Arm::Threads.missing().is_none() {
+        found.push(("pairs", pairs(arm, program, span)?));
+    }
     Ok(found)
+}
+
+/// Frames between two pairs of guests.
+fn pairs(arm: Arm, program: Option<&Program>, span: Span) -> Result<f64> {
+    let running = Running::start(arm, Arm::Threads.ports(), program)?;
+    let mut guests = guests(&running, Arm::Threads.ports(), PLAIN, SHORT)?;
+    measure::introduce(&mut guests, span.clock)?;
+    let cpus = [GUESTS_CPU, SECOND_CPU % arms::cpus()];
+    Ok(measure::pairs(guests, cpus, span)? / 1e6)
 }
 
 fn at_one_switch(
@@ -181,9 +232,13 @@ fn at_one_switch(
     let short = measure::throughput(guests, 1, 60, span)?;
     found.push(("64B", short.frames_per_s / 1e6));
     let times = measure::latency(guests, short.frames_per_s / 2.0, span)?;
-    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize] as f64 / 1e3;
-    found.push(("delay-p50", at(0.5)));
-    found.push(("delay-p99", at(0.99)));
+    let at =
+        |times: &[u64], share: f64| times[((times.len() - 1) as f64 * share) as usize] as f64 / 1e3;
+    found.push(("delay-p50", at(&times, 0.5)));
+    found.push(("delay-p99", at(&times, 0.99)));
+    let times = measure::wake_ups(guests, span)?;
+    found.push(("wake-up-p50", at(&times, 0.5)));
+    found.push(("wake-up-p99", at(&times, 0.99)));
     let long = measure::throughput(guests, 1, 1514, span)?;
     found.push(("1518B", long.frames_per_s / 1e6));
     for (at, (figure, payload)) in (0..).zip([("connection-64B", 10), ("connection-1514B", 1460)]) {
@@ -198,21 +253,23 @@ fn at_one_switch(
     Ok(found)
 }
 
-fn guests(
-    arm: Arm,
-    running: &Running,
-    features: u64,
-    buffer: u64,
-) -> Result<(Option<Space>, Vec<Guest>)> {
-    if arm == Arm::Bridge {
-        let (space, taps) = Space::enter()?;
-        return Ok((Some(space), taps.into_iter().map(Guest::Tap).collect()));
-    }
-    let guests = (0..arm.ports()).map(|port| {
+/// The guests of a switch whose ports are interfaces of the kernel, and their namespace.
+fn interfaces(arm: Arm) -> Result<(Option<Space>, Option<Vec<Guest>>)> {
+    let (space, taps) = match arm {
+        Arm::Bridge => Space::with_bridge()?,
+        Arm::Xdp => Space::with_pairs()?,
+        _ => return Ok((None, None)),
+    };
+    let guests = taps.into_iter().map(Guest::Tap);
+    Ok((Some(space), Some(guests.collect())))
+}
+
+fn guests(running: &Running, ports: usize, features: u64, buffer: u64) -> Result<Vec<Guest>> {
+    let guests = (0..ports).map(|port| {
         let driver = Driver::connect(&running.socket(port), features, buffer)?;
         Ok(Guest::Vhost(Box::new(driver)))
     });
-    Ok((None, guests.collect::<Result<_>>()?))
+    guests.collect()
 }
 
 /// The share of a CPU that a switch takes while nothing is sent.
@@ -229,7 +286,8 @@ fn idle(running: &Running, lasts: Duration) -> Result<Option<f64>> {
 
 /// The best of a figure's rounds.
 fn best(figure: &str, rounds: &[f64]) -> f64 {
-    let least = figure.starts_with("delay") || figure == "idle";
+    let least = ["delay", "idle", "wake-up"];
+    let least = least.iter().any(|start| figure.starts_with(start));
     let better = if least { f64::min } else { f64::max };
     // Of what is lost the worst round counts.
     rounds.iter().copied().reduce(better).unwrap_or(f64::NAN)
@@ -259,6 +317,8 @@ fn ratios(values: &Values) {
         ("sluicegate", "ovs-dpdk", "overload"),
         ("sluicegate", "testpmd-io", "64B"),
         ("sluicegate", "bridge", "64B"),
+        ("af-xdp", "bridge", "64B"),
+        ("two-threads", "sluicegate", "pairs"),
         ("enforcing", "sluicegate", "connection-64B"),
         ("enforcing", "sluicegate", "connection-1514B"),
     ];

@@ -1,6 +1,10 @@
 //! What is measured at each switch.
 
-use std::time::Duration;
+use std::{
+    sync::Barrier,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, ensure};
 use sluicegate_dataplane::offload::HEADER;
@@ -15,6 +19,9 @@ use crate::{
 const BURST: usize = 32;
 /// Bytes of a connection that are not acknowledged.
 const WINDOW: u64 = 64 * 1460;
+
+/// A frame that arrives later is lost: others may have the switch's CPU for a while.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A guest at any switch.
 pub enum Guest {
@@ -56,6 +63,22 @@ impl Guest {
         }
     }
 
+    /// Whether the switch has all that was sent, or its receivers. The kernel has it at once.
+    fn is_taken(&mut self) -> bool {
+        match self {
+            Self::Vhost(driver) => driver.room() == usize::from(SIZE),
+            Self::Tap(_) => true,
+        }
+    }
+
+    fn wait_until_taken(&mut self) -> Result<()> {
+        let begin = Instant::now();
+        while !self.is_taken() {
+            ensure!(begin.elapsed() < PATIENCE, "the switch takes no frame");
+        }
+        Ok(())
+    }
+
     fn drain(&mut self, clock: Clock) -> u64 {
         let (mut count, mut last_ns) = (0, clock.now_ns());
         while clock.now_ns() - last_ns < 50_000_000 {
@@ -85,6 +108,7 @@ pub fn introduce(guests: &mut [Guest], clock: Clock) -> Result<()> {
         let mut stream = Stream::numbered(at as u8, to as u8, 64)?;
         guests[at].load([0; HEADER], stream.frame())?;
         guests[at].send(1, &mut stream);
+        guests[at].wait_until_taken()?;
         guests.iter_mut().for_each(|guest| {
             guest.drain(clock);
         });
@@ -114,6 +138,38 @@ pub fn throughput(guests: &mut [Guest], senders: usize, bytes: usize, span: Span
     saturate(guests, &mut streams, span)
 }
 
+/// Frames of 64 bytes from the first guest to the second and from the third to the fourth, at the
+/// same time; each pair's driver has a thread, on the CPU of its number. Together, per second.
+pub fn pairs(guests: Vec<Guest>, cpus: [usize; 2], span: Span) -> Result<f64> {
+    ensure!(guests.len() == 4, "two pairs");
+    let mut guests = guests.into_iter();
+    let mut pair = || {
+        [guests.next(), guests.next()]
+            .into_iter()
+            .flatten()
+            .collect()
+    };
+    let pairs: [Vec<Guest>; 2] = [pair(), pair()];
+    let begin = Barrier::new(2);
+    let drive = |number: usize, mut guests: Vec<Guest>| -> Result<f64> {
+        crate::stay(cpus[number])?;
+        let (from, to) = (2 * number as u8, 2 * number as u8 + 1);
+        let mut streams = [Stream::numbered(from, to, 60)?];
+        guests[0].load([0; HEADER], streams[0].frame())?;
+        begin.wait();
+        let rate = saturate(&mut guests, &mut streams, span)?;
+        ensure!(rate.lost == 0.0, "frames of a pair are lost");
+        Ok(rate.frames_per_s)
+    };
+    let [first, second] = pairs;
+    thread::scope(|scope| {
+        let other = scope.spawn(|| drive(1, second));
+        let rate = drive(0, first)?;
+        let other = other.join();
+        other.map_or_else(|_| anyhow::bail!("a pair panicked"), |it| Ok(rate + it?))
+    })
+}
+
 /// Segments of 64 KB to be cut later, in bits per second.
 pub fn segments(guests: &mut [Guest], span: Span) -> Result<f64> {
     const PAYLOAD: usize = 65_000;
@@ -135,6 +191,10 @@ fn saturate(guests: &mut [Guest], streams: &mut [Stream], span: Span) -> Result<
     let clock = span.clock;
     let (senders, receiver) = guests.split_at_mut(guests.len() - 1);
     let receiver = &mut receiver[0];
+    for sender in &mut *senders {
+        sender.wait_until_taken()?;
+    }
+    receiver.drain(clock);
     let mut sent = 0;
     let mut received = 0;
     let begin_ns = clock.now_ns();
@@ -157,7 +217,13 @@ fn saturate(guests: &mut [Guest], streams: &mut [Stream], span: Span) -> Result<
     let (from_ns, before) = warm.unwrap_or((begin_ns, 0));
     let seconds = (now_ns - from_ns) as f64 / 1e9;
     let frames_per_s = (received - before) as f64 / seconds;
-    received += receiver.drain(clock);
+    let end = Instant::now();
+    while end.elapsed() < PATIENCE {
+        received += receiver.drain(clock);
+        if senders.iter_mut().all(Guest::is_taken) {
+            break;
+        }
+    }
     ensure!(received <= sent, "{received} of {sent} frames arrived");
     Ok(Rate {
         frames_per_s,
@@ -173,7 +239,7 @@ pub fn connection(guests: &mut [Guest], payload: usize, number: u16, span: Span)
     let (senders, receiver) = guests.split_at_mut(last);
     let (sender, receiver) = (&mut senders[0], &mut receiver[0]);
     let clock = span.clock;
-    handshake(sender, receiver, (from, to, number), clock)?;
+    handshake(sender, receiver, (from, to, number))?;
     let mut data = Stream::data(from, to, payload, number)?;
     let mut acks = Stream::acks(to, from, number)?;
     sender.load([0; HEADER], data.frame())?;
@@ -212,7 +278,7 @@ pub fn connection(guests: &mut [Guest], payload: usize, number: u16, span: Span)
     Ok(passed as f64 / ((now_ns - begin_ns) as f64 / 1e9))
 }
 
-fn handshake(one: &mut Guest, other: &mut Guest, at: (u8, u8, u16), clock: Clock) -> Result<()> {
+fn handshake(one: &mut Guest, other: &mut Guest, at: (u8, u8, u16)) -> Result<()> {
     let (from, to, number) = at;
     let steps = [
         (true, Flags::Syn),
@@ -230,8 +296,10 @@ fn handshake(one: &mut Guest, other: &mut Guest, at: (u8, u8, u16), clock: Clock
         frame.resize(frame.len().max(60), 0);
         sender.load([0; HEADER], &frame)?;
         sender.send(1, &mut Stream::whole(&frame));
-        let arrived = receiver.drain(clock);
-        ensure!(arrived == 1, "{arrived} frames arrived for {flags:?}");
+        let begin = Instant::now();
+        while receiver.receive(|_| {}) == 0 {
+            ensure!(begin.elapsed() < PATIENCE, "no frame arrived for {flags:?}");
+        }
     }
     Ok(())
 }
@@ -263,6 +331,36 @@ pub fn latency(guests: &mut [Guest], frames_per_s: f64, span: Span) -> Result<Ve
     }
     receiver.drain(clock);
     ensure!(times.len() > 100, "{} frames arrived", times.len());
+    times.sort_unstable();
+    Ok(times)
+}
+
+/// Single frames of 64 bytes, each after a time in which the switch has nothing to do and so may
+/// sleep: the times that they take, in ns, ascending.
+pub fn wake_ups(guests: &mut [Guest], span: Span) -> Result<Vec<u64>> {
+    const PAUSE: Duration = Duration::from_millis(2);
+    let clock = span.clock;
+    let last = guests.len() - 1;
+    let mut stream = Stream::numbered(0, last as u8, 60)?;
+    let (senders, receiver) = guests.split_at_mut(last);
+    let (sender, receiver) = (&mut senders[0], &mut receiver[0]);
+    sender.load([0; HEADER], stream.frame())?;
+    let begin = Instant::now();
+    let mut times = Vec::new();
+    while begin.elapsed() < span.lasts || times.len() < 100 {
+        let pause = Instant::now();
+        while pause.elapsed() < PAUSE {
+            receiver.receive(|_| {});
+        }
+        let sent_ns = clock.now_ns();
+        stream.now_ns = sent_ns;
+        ensure!(sender.send(1, &mut stream) == 1, "no room for a frame");
+        let sent = Instant::now();
+        while receiver.receive(|_| {}) == 0 {
+            ensure!(sent.elapsed() < PATIENCE, "a frame does not arrive");
+        }
+        times.push(clock.now_ns() - sent_ns);
+    }
     times.sort_unstable();
     Ok(times)
 }

@@ -1,14 +1,21 @@
-//! Guests behind the kernel's bridge: its TAP interfaces, in a network namespace of the benchmark.
+//! Guests behind interfaces of the kernel, in a network namespace of the benchmark: TAP interfaces
+//! of its bridge, or the far ends of pairs whose near ends our switch has by AF_XDP.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{Read, Write},
-    os::fd::AsFd,
+    num::NonZeroU32,
+    os::fd::{AsFd, AsRawFd},
     process::{self, Command},
 };
 
 use anyhow::{Context, Result, ensure};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::{
+    net::{
+        AddressFamily, Protocol, SocketFlags, SocketType, netdevice::name_to_index, socket_with,
+    },
+    thread::{LinkNameSpaceType, move_into_link_name_space},
+};
 use sluicegate_dataplane::{offload::HEADER, tap::Tap};
 
 use crate::stream::{PATCH, PATCH_AT, Patch, Stream, mac};
@@ -17,27 +24,73 @@ use crate::stream::{PATCH, PATCH_AT, Patch, Stream, mac};
 pub struct Space(String);
 
 impl Space {
-    /// Makes one with a bridge of three TAP interfaces, and moves the calling thread into it.
-    pub fn enter() -> Result<(Self, [TapGuest; 3])> {
+    /// Makes one, and moves the calling thread into it.
+    fn enter() -> Result<Self> {
         let name = format!("sg-bench-{}", process::id());
         ip(&format!("netns add {name}"))?;
         let space = Self(name);
         let file = File::open(format!("/run/netns/{}", space.0))?;
         let kind = Some(LinkNameSpaceType::Network);
         move_into_link_name_space(file.as_fd(), kind).context("entering a namespace")?;
+        // Nothing but the benchmark's frames.
+        fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")?;
+        Ok(space)
+    }
+
+    /// Enters one with a bridge of three TAP interfaces.
+    pub fn with_bridge() -> Result<(Self, [TapGuest; 3])> {
+        let space = Self::enter()?;
         ip("link add br0 type bridge")?;
         let guest = |name: &str| -> Result<TapGuest> {
             let tap = Tap::open(name, false)?;
             ip(&format!("link set dev {name} master br0 up"))?;
-            Ok(TapGuest::new(
-                tap.descriptor().try_clone_to_owned()?.into(),
-                tap,
-            ))
+            let file = tap.descriptor().try_clone_to_owned()?.into();
+            Ok(TapGuest::new(file, HEADER, Some(tap)))
         };
         let guests = [guest("a")?, guest("b")?, guest("c")?];
         ip("link set dev br0 up")?;
         Ok((space, guests))
     }
+
+    /// Enters one with three pairs of interfaces: a switch may have `a`, `b` and `c`, and the
+    /// guests have the far ends.
+    pub fn with_pairs() -> Result<(Self, [TapGuest; 3])> {
+        let space = Self::enter()?;
+        let guest = |name: &str| -> Result<TapGuest> {
+            ip(&format!("link add {name} type veth peer name far-{name}"))?;
+            ip(&format!("link set dev {name} up"))?;
+            ip(&format!("link set dev far-{name} up"))?;
+            Ok(TapGuest::new(
+                packet_socket(&format!("far-{name}"))?,
+                0,
+                None,
+            ))
+        };
+        Ok((space, [guest("a")?, guest("b")?, guest("c")?]))
+    }
+}
+
+/// A socket for whole frames at an interface.
+#[allow(unsafe_code)] // rustix knows no addresses of packet sockets
+fn packet_socket(name: &str) -> Result<File> {
+    let every = u16::to_be(libc::ETH_P_ALL as u16);
+    let protocol = NonZeroU32::new(u32::from(every)).map(Protocol::from_raw);
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, protocol)?;
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: every,
+        sll_ifindex: name_to_index(&socket, name)? as i32,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let bytes = size_of::<libc::sockaddr_ll>() as u32;
+    // SAFETY: the address is a valid structure of so many bytes, which the call copies.
+    let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes) };
+    ensure!(bound == 0, "a packet socket at {name}");
+    Ok(socket.into())
 }
 
 impl Drop for Space {
@@ -52,20 +105,23 @@ fn ip(arguments: &str) -> Result<()> {
     Ok(())
 }
 
-/// A guest at an interface of the bridge.
+/// A guest at an interface of the kernel.
 pub struct TapGuest {
     file: File,
+    /// Bytes before each frame.
+    header: usize,
     /// Keeps the interface.
-    _tap: Tap,
+    _tap: Option<Tap>,
     /// The frame that is sent, behind its header.
     frame: Vec<u8>,
     buffer: Vec<u8>,
 }
 
 impl TapGuest {
-    fn new(file: File, tap: Tap) -> Self {
+    fn new(file: File, header: usize, tap: Option<Tap>) -> Self {
         Self {
             file,
+            header,
             _tap: tap,
             frame: Vec::new(),
             buffer: vec![0; HEADER + (1 << 16) + 64],
@@ -74,12 +130,12 @@ impl TapGuest {
 
     /// What it sends from now on.
     pub fn load(&mut self, header: [u8; HEADER], frame: &[u8]) {
-        self.frame = [&header, frame].concat();
+        self.frame = [&header[..self.header], frame].concat();
     }
 
     /// Sends at most so many frames; how many the kernel took.
     pub fn send(&mut self, most: usize, stream: &mut Stream) -> usize {
-        let at = HEADER + PATCH_AT;
+        let at = self.header + PATCH_AT;
         for sent in 0..most {
             self.frame[at..at + PATCH].copy_from_slice(&stream.next());
             if self.file.write(&self.frame).is_err() {
@@ -96,7 +152,7 @@ impl TapGuest {
             let Ok(bytes) = self.file.read(&mut self.buffer) else {
                 return count;
             };
-            let frame = &self.buffer[HEADER..bytes.max(HEADER)];
+            let frame = &self.buffer[self.header..bytes.max(self.header)];
             // The kernel sends frames of its own.
             if frame.get(..5) != Some(&mac(0)[..5]) {
                 continue;

@@ -16,7 +16,7 @@ use std::{
 use crate::{
     abi::FlowKey,
     host::OPTION_BYTES,
-    segment::{Direction, Segment, Verdict, edit},
+    segment::{Direction, Segment, Verdict, ecn, edit, tcp},
 };
 
 /// Room for the longest FACK: Ethernet, a tag, IPv6, TCP with two options of ours.
@@ -74,7 +74,7 @@ impl<'a> Frame<'a> {
 
 /// A TCP segment in a frame (`struct sg_packet`).
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packet {
     key: FlowKey,
     segment: Segment,
@@ -94,19 +94,60 @@ impl Packet {
     #[inline]
     pub fn parse(frame: &Frame<'_>, direction: Direction, ifindex: u32) -> Result<Self, usize> {
         let mut packet = Self::default();
-        packet.key.ifindex = ifindex;
+        packet.read(frame, direction, ifindex).map(|()| packet)
+    }
+
+    /// As [`Packet::parse`], in place of what it was.
+    ///
+    /// # Errors
+    /// As [`Packet::parse`].
+    #[inline]
+    pub fn read(
+        &mut self,
+        frame: &Frame<'_>,
+        direction: Direction,
+        ifindex: u32,
+    ) -> Result<(), usize> {
+        *self = Self::default();
+        self.key.ifindex = ifindex;
         // SAFETY: mirrors of the C structures; `reach` bytes at most are read, which `data` has.
-        match unsafe { sluice_frame_parse(&mut packet, frame, direction as u32) } {
-            0 => Ok(packet),
+        match unsafe { sluice_frame_parse(self, frame, direction as u32) } {
+            0 => Ok(()),
             why => Err(why as usize),
         }
     }
 
     /// Whether it has to be parsed again from the whole frame: a SYN with data, which an option
     /// moves, or a marked segment, whose checksum decides whether the mark counts.
+    #[inline]
     pub fn wants_all(&self, frame: &Frame<'_>) -> bool {
+        let seg = &self.segment;
+        let may = seg.payload != 0 && (seg.tcp_flags & tcp::SYN != 0 || seg.ecn == ecn::CE);
         // SAFETY: as in `parse`.
-        unsafe { sluice_frame_wants_all(self, frame) != 0 }
+        may && unsafe { sluice_frame_wants_all(self, frame) != 0 }
+    }
+
+    /// Becomes what [`Packet::parse`] would read at the interface with this number of the tenant
+    /// that receives the frame, after it was parsed at that of its sender, and the edits of this
+    /// verdict were applied. `false`: it has to be parsed anew.
+    #[inline]
+    pub fn turn(&mut self, verdict: &Verdict, ifindex: u32) -> bool {
+        const NO_OTHERS: u16 = edit::ECN | edit::WANT_FACK | edit::WOULD_LOWER | edit::UNHELD;
+        if verdict.edits & !NO_OTHERS != 0 {
+            return false;
+        }
+        let (key, seg) = (&mut self.key, &mut self.segment);
+        if verdict.edits & edit::ECN != 0 {
+            seg.ecn = verdict.ecn;
+        }
+        std::mem::swap(&mut key.local, &mut key.remote);
+        std::mem::swap(&mut key.local_port, &mut key.remote_port);
+        key.ifindex = ifindex;
+        seg.direction = Direction::ToTenant as u8;
+        seg.peer_trusted = 0;
+        self.trim = 0;
+        // Whether a marked one is damaged is for the receiver's side to find out.
+        seg.ecn != ecn::CE
     }
 
     /// Whether a tenant has put bytes behind its IP packet, which have to go where a rule enforces.
@@ -207,3 +248,65 @@ const _: () = {
     assert!(offset_of!(Packet, l4_bytes) == 104);
     assert!(size_of::<Frame<'_>>() == 24);
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A segment of IPv4 or IPv6 with these flags, codepoint and payload, and with padding.
+    fn frame(is_ipv6: bool, flags: u8, ecn: u8, payload: u16) -> Vec<u8> {
+        let mut bytes = vec![2; 12];
+        let length = 20 + payload;
+        if is_ipv6 {
+            bytes.extend([0x86, 0xdd, 0x60, ecn << 4, 0, 0]);
+            bytes.extend(length.to_be_bytes());
+            bytes.extend([6, 64]);
+            bytes.extend((0..32).map(|at| 0x20 + at));
+        } else {
+            bytes.extend([8, 0, 0x45, ecn]);
+            bytes.extend((20 + length).to_be_bytes());
+            bytes.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        }
+        bytes.extend([0x0b, 0xb8, 0x1f, 0x90, 0, 0, 1, 0, 0, 0, 2, 0]);
+        bytes.extend([0x50, flags, 0xff, 0, 0, 0, 0, 0]);
+        bytes.extend(vec![7; usize::from(payload)]);
+        bytes.resize(bytes.len().max(60), 0);
+        bytes
+    }
+
+    #[test]
+    fn a_packet_that_turns_is_what_its_receiver_side_would_read() {
+        let mut turned = 0;
+        for is_ipv6 in [false, true] {
+            for (flags, payload) in [(tcp::ACK, 0), (tcp::ACK, 10), (tcp::ACK | tcp::FIN, 1400)] {
+                for edits in [0, edit::ECN, edit::UNHELD, edit::ADD_FEEDBACK, edit::SEQ] {
+                    let mut bytes = frame(is_ipv6, flags, ecn::NOT_ECT, payload);
+                    let length = bytes.len() as u32;
+                    bytes.resize(bytes.len() + OPTION_BYTES, 0);
+                    let mut view = Frame::new(&mut bytes, length, false);
+                    let sent = Direction::FromTenant;
+                    let mut packet = Packet::parse(&view, sent, 3).expect("a segment");
+                    let verdict = Verdict {
+                        edits,
+                        ecn: ecn::ECT0,
+                        ..Verdict::default()
+                    };
+                    assert!(packet.apply(&mut view, &verdict));
+                    if !packet.turn(&verdict, 4) {
+                        assert!(edits & (edit::ADD_FEEDBACK | edit::SEQ) != 0);
+                        continue;
+                    }
+                    let read = Packet::parse(&view, Direction::ToTenant, 4);
+                    assert_eq!(read, Ok(packet), "{edits:#x} {flags:#x} {payload}");
+                    turned += 1;
+                }
+            }
+        }
+        assert_eq!(turned, 2 * 3 * 3);
+        let mut bytes = frame(false, tcp::ACK, ecn::CE, 10);
+        let length = bytes.len() as u32;
+        let view = Frame::new(&mut bytes, length, false);
+        let mut packet = Packet::parse(&view, Direction::FromTenant, 3).expect("a segment");
+        assert!(!packet.turn(&Verdict::default(), 4), "its checksum counts");
+    }
+}

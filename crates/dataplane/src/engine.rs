@@ -12,6 +12,7 @@
 
 mod abroad;
 mod cables;
+mod direct;
 mod exits;
 mod flood;
 #[cfg(test)]
@@ -453,13 +454,13 @@ impl Engine {
                 return 0;
             }
             if let Port::Vhost(device) = &mut bay.port {
-                if let Err(Broken(reason)) = device.prefetch(BURST as u16) {
+                if let Err(Broken(reason)) = device.prefetch() {
                     self.close(number, reason);
                     return 0;
                 }
             }
         }
-        for taken in 0..BURST {
+        for taken in self.take_direct(number)..BURST {
             if self.take_one(number, false) != Some(true) {
                 return taken;
             }
@@ -514,7 +515,7 @@ impl Engine {
             self.show(id, number, capture::Point::In, None);
         }
         let frame = self.frames.get_mut(id);
-        let (to, source, tag, kind_at) = addresses(frame.start());
+        let (_, _, tag, kind_at) = addresses(frame.start());
         let Some(bay) = self.bays[usize::from(number)].as_mut() else {
             return;
         };
@@ -549,25 +550,28 @@ impl Engine {
         };
         (frame.vlan, frame.lane) = (vlan, lane);
         bay.port.charge(frame.token, lane.number, frame.bytes);
-        let fack = match self.govern.as_mut().filter(|_| is_governed) {
-            None => None,
+        let fate = match self.govern.as_mut().filter(|_| is_governed) {
+            None => Fate::Pass,
             Some(govern) => {
                 let memory = &self.memories[usize::from(number)];
-                let vlan = seen_vlan(member, vlan);
-                match govern.pass(
-                    number,
-                    frame,
-                    memory,
-                    (Direction::FromTenant, vlan),
-                    self.now_ns,
-                ) {
-                    Fate::Pass => None,
-                    Fate::PassWith(fack) => Some(fack),
-                    Fate::Drop(reason) => return self.drop_at(id, number, reason),
-                    Fate::Consumed => return,
-                }
+                let sent = (Direction::FromTenant, seen_vlan(member, vlan));
+                govern.pass(number, frame, memory, sent, self.now_ns)
             }
         };
+        self.send_on(number, id, fate);
+    }
+
+    /// Finds the exits of a frame with this fate at its sender's vNIC, and offers it to each.
+    #[inline]
+    fn send_on(&mut self, number: u16, id: FrameId, fate: Fate) {
+        let fack = match fate {
+            Fate::Pass => None,
+            Fate::PassWith(fack) => Some(fack),
+            Fate::Drop(reason) => return self.drop_at(id, number, reason),
+            Fate::Consumed => return,
+        };
+        let frame = self.frames.get(id);
+        let (vlan, (to, source, ..)) = (frame.vlan, addresses(frame.start()));
         match self.learning.route(vlan, number, source, to, self.now_ns) {
             Route::To(exit) => self.offer(id, exit),
             Route::Flood => self.offer_all(id, number, vlan),

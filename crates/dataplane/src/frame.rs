@@ -103,6 +103,19 @@ impl Frame {
         matches!(self.rest, Rest::Own)
     }
 
+    /// Its bytes, whose number it has, are in this piece of its sender's memory.
+    #[inline]
+    pub fn read_piece(&mut self, memory: &Memory, mut piece: Piece) {
+        let start = START.min(piece.len as usize);
+        memory.read(piece, &mut self.start[..start]);
+        self.pieces.clear();
+        self.rest = Rest::Guest;
+        if piece.len as usize > START {
+            piece.skip(START as u32);
+            self.pieces.push(piece);
+        }
+    }
+
     /// Takes the first bytes out of the pieces of the sender.
     #[inline]
     pub fn read_start(&mut self, memory: &Memory) {

@@ -102,6 +102,29 @@ pub struct Govern {
     charges_bare: bool,
     /// A frame as a whole, where its start is not enough.
     whole: Vec<u8>,
+    /// The last verdict.
+    verdict: Verdict,
+}
+
+/// Where and when a frame passes.
+#[derive(Clone, Copy)]
+struct At {
+    port: u16,
+    direction: Direction,
+    vlan: u16,
+    now_ns: u64,
+}
+
+/// Another range than that of TCP is none of its checksum.
+#[inline]
+fn is_partial(frame: &Frame) -> bool {
+    matches!(frame.work.checksum, Some((_, 16)))
+}
+
+#[inline]
+fn view_of(frame: &mut Frame) -> frame::Frame<'_> {
+    let is_partial = is_partial(frame);
+    frame::Frame::new(&mut frame.start, frame.bytes, is_partial)
 }
 
 impl Govern {
@@ -116,6 +139,7 @@ impl Govern {
             attached: 0,
             thread: (0, 1),
             whole: Vec::new(),
+            verdict: Verdict::default(),
         }
     }
 
@@ -254,54 +278,143 @@ impl Govern {
         let Some(ifindex) = self.ifindex(port) else {
             return Fate::Pass;
         };
-        let sum = frame.work.checksum;
-        // Another range than that of TCP is none of its checksum.
-        let is_partial = matches!(sum, Some((_, 16)));
-        let mut view = frame::Frame::new(&mut frame.start, frame.bytes, is_partial);
-        let mut packet = match Packet::parse(&view, direction, ifindex) {
-            Ok(packet) => packet,
-            Err(why) => return self.unread(port, frame, direction, why, now_ns),
+        let mut packet = Packet::default();
+        let at = At {
+            port,
+            direction,
+            vlan,
+            now_ns,
         };
+        match self.parse(at, ifindex, frame, &mut packet) {
+            None => self.pass_parsed(at, ifindex, frame, memory, &mut packet),
+            Some(fate) => fate,
+        }
+    }
+
+    /// A frame that goes from the guest of one port to that of another at once, both of which have
+    /// it without a tag: [`Govern::pass`] at the first, and if its fate is [`Fate::Pass`], at the
+    /// second. Returns the last fate, and whose it is. The frame is parsed once, and again only if
+    /// an edit of the first is about more than its ECN codepoint.
+    #[inline]
+    pub fn pass_between(
+        &mut self,
+        (from, to): (u16, u16),
+        frame: &mut Frame,
+        memory: &Memory,
+        now_ns: u64,
+    ) -> (Direction, Fate) {
+        let mut packet = Packet::default();
+        let mut at = At {
+            port: from,
+            direction: Direction::FromTenant,
+            vlan: 0,
+            now_ns,
+        };
+        let mut is_turned = false;
+        if let Some(ifindex) = self.ifindex(from) {
+            let fate = match self.parse(at, ifindex, frame, &mut packet) {
+                None => {
+                    let fate = self.pass_parsed(at, ifindex, frame, memory, &mut packet);
+                    is_turned = true;
+                    fate
+                }
+                Some(fate) => fate,
+            };
+            if fate != Fate::Pass {
+                return (at.direction, fate);
+            }
+        }
+        (at.port, at.direction) = (to, Direction::ToTenant);
+        let Some(ifindex) = self.ifindex(to) else {
+            return (at.direction, Fate::Pass);
+        };
+        is_turned = is_turned && packet.turn(&self.verdict, ifindex);
+        if !is_turned {
+            if let Some(fate) = self.parse(at, ifindex, frame, &mut packet) {
+                return (at.direction, fate);
+            }
+        }
+        let fate = self.pass_parsed(at, ifindex, frame, memory, &mut packet);
+        (at.direction, fate)
+    }
+
+    /// Reads the headers of a frame; its fate, if it is no TCP that can be tracked.
+    #[inline]
+    fn parse(
+        &mut self,
+        at: At,
+        ifindex: u32,
+        frame: &mut Frame,
+        packet: &mut Packet,
+    ) -> Option<Fate> {
+        let view = view_of(frame);
+        match packet.read(&view, at.direction, ifindex) {
+            Ok(()) => None,
+            Err(why) => Some(self.unread(at.port, frame, at.direction, why, at.now_ns)),
+        }
+    }
+
+    /// A segment of TCP, whose headers have been read from the frame's start.
+    #[inline]
+    fn pass_parsed(
+        &mut self,
+        at: At,
+        ifindex: u32,
+        frame: &mut Frame,
+        memory: &Memory,
+        packet: &mut Packet,
+    ) -> Fate {
+        let sum = frame.work.checksum;
         if sum.is_some_and(|at| at != (packet.tcp_at(), 16)) {
             return Fate::Drop(Drop::Malformed);
         }
-        let mut whole = std::mem::take(&mut self.whole);
-        let is_whole = packet.wants_all(&view);
-        if is_whole {
-            frame.whole_into(memory, &mut whole);
-            whole.resize(whole.len() + EXTRA, 0);
-            view = frame::Frame::new(&mut whole, frame.bytes, is_partial);
-            match Packet::parse(&view, direction, ifindex) {
-                Ok(again) => packet = again,
-                // A guest that changes its frame meanwhile has its start copied already.
-                Err(_) => return Fate::Drop(Drop::Malformed),
-            }
+        let mut view = view_of(frame);
+        if packet.wants_all(&view) {
+            return self.pass_whole(at, ifindex, frame, memory, packet);
         }
-        packet.set_vlan(vlan);
-        let fate = self.read(port, &mut packet, &mut view, direction, now_ns);
+        packet.set_vlan(at.vlan);
+        let fate = self.read(at, packet, &mut view);
         let bytes = view.bytes();
-        if is_whole {
-            whole.truncate(bytes as usize);
-            frame.pieces.clear();
-            frame.set_own(&whole);
-        } else if bytes != frame.bytes {
+        if bytes != frame.bytes {
             frame.resize(bytes);
         }
+        fate
+    }
+
+    /// The same with the frame as a whole.
+    #[inline(never)]
+    fn pass_whole(
+        &mut self,
+        at: At,
+        ifindex: u32,
+        frame: &mut Frame,
+        memory: &Memory,
+        packet: &mut Packet,
+    ) -> Fate {
+        let mut whole = std::mem::take(&mut self.whole);
+        frame.whole_into(memory, &mut whole);
+        whole.resize(whole.len() + EXTRA, 0);
+        let mut view = frame::Frame::new(&mut whole, frame.bytes, is_partial(frame));
+        // A guest that changes its frame meanwhile has its start copied already.
+        if packet.read(&view, at.direction, ifindex).is_err() {
+            self.whole = whole;
+            return Fate::Drop(Drop::Malformed);
+        }
+        packet.set_vlan(at.vlan);
+        let fate = self.read(at, packet, &mut view);
+        let bytes = view.bytes();
+        whole.truncate(bytes as usize);
+        frame.pieces.clear();
+        frame.set_own(&whole);
         self.whole = whole;
         fate
     }
 
     /// A segment of TCP.
     #[inline]
-    fn read(
-        &mut self,
-        port: u16,
-        packet: &mut Packet,
-        view: &mut frame::Frame<'_>,
-        direction: Direction,
-        now_ns: u64,
-    ) -> Fate {
-        let is_sent = direction == Direction::FromTenant;
+    fn read(&mut self, at: At, packet: &mut Packet, view: &mut frame::Frame<'_>) -> Fate {
+        let (port, now_ns) = (at.port, at.now_ns);
+        let is_sent = at.direction == Direction::FromTenant;
         let bytes = view.bytes();
         if packet.needs_trim() {
             if !self.enforces(packet.key()) {
@@ -332,6 +445,7 @@ impl Govern {
         let key = *packet.key();
         let segment = packet.segment_mut();
         let verdict = self.vnics.segment(key, segment, now_ns, || key);
+        self.verdict = verdict;
         match verdict.action() {
             Action::Pass => {}
             Action::Drop => return Fate::Drop(Drop::Policed),

@@ -276,23 +276,9 @@ impl Memory {
     /// once, without a call: most accesses are short.
     #[inline]
     pub fn load<const N: usize>(&self, piece: Piece) -> [u8; N] {
-        const { assert!(N % 2 == 0) };
         assert!(N <= piece.len as usize);
-        let (from, mut bytes, mut at) = (self.pointer(piece).cast_const(), [0; N], 0);
-        while at + 8 <= N {
-            // SAFETY: `pointer` has checked the piece, the assertion the length; a packed word may
-            // be anywhere.
-            let word = unsafe { ptr::read_volatile(from.add(at).cast::<Packed<u64>>()) };
-            bytes[at..at + 8].copy_from_slice(&{ word.0 }.to_ne_bytes());
-            at += 8;
-        }
-        while at < N {
-            // SAFETY: as above.
-            let word = unsafe { ptr::read_volatile(from.add(at).cast::<Packed<u16>>()) };
-            bytes[at..at + 2].copy_from_slice(&{ word.0 }.to_ne_bytes());
-            at += 2;
-        }
-        bytes
+        // SAFETY: `pointer` has checked the piece, the assertion the length.
+        unsafe { load(self.pointer(piece)) }
     }
 
     /// Writes `N` bytes to the beginning of a piece that is at least as long.
@@ -381,18 +367,43 @@ impl Memory {
     /// Starts to fetch the beginning of a piece into the cache, to read it.
     #[inline]
     pub fn prefetch(&self, piece: Piece) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch reads nothing that the program sees, at any address.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let start = self.pointer(piece).cast_const().cast::<i8>();
-            _mm_prefetch::<_MM_HINT_T0>(start);
-            if piece.len as usize > LINE {
-                _mm_prefetch::<_MM_HINT_T0>(start.add(LINE));
-            }
+        let start = self.pointer(piece);
+        prefetch(start);
+        if piece.len as usize > LINE {
+            prefetch(start.wrapping_add(LINE));
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = piece;
+    }
+
+    /// Writes a header and what follows it to the beginning of a piece that is at least as long,
+    /// and returns what is left of the piece.
+    #[inline]
+    pub fn write_behind<const N: usize>(
+        &self,
+        mut piece: Piece,
+        header: [u8; N],
+        from: &[u8],
+    ) -> Piece {
+        #[cfg(test)]
+        crash::step();
+        assert!(N + from.len() <= piece.len as usize);
+        let to = self.pointer(piece);
+        // SAFETY: `pointer` has checked the piece, the assertion the length; `from` is no memory of
+        // a guest.
+        unsafe {
+            ptr::write_unaligned(to.cast(), header);
+            ptr::copy_nonoverlapping(from.as_ptr(), to.add(N), from.len());
+        }
+        piece.skip((N + from.len()) as u32);
+        piece
+    }
+
+    /// A piece, for many accesses.
+    pub fn span(&self, piece: Piece) -> Span {
+        Span {
+            address: self.pointer(piece),
+            len: piece.len,
+            _region: Arc::clone(&self.regions[usize::from(piece.region)]),
+        }
     }
 
     /// A 16-bit word that the guest and the switch share.
@@ -450,6 +461,90 @@ impl Word {
         word.compare_exchange(from.to_le(), to.to_le(), done, seen)
             .is_ok()
     }
+}
+
+/// A piece that is accessed often, without a look for its region each time. It keeps its region
+/// mapped.
+#[derive(Clone, Debug)]
+pub struct Span {
+    address: *mut u8,
+    len: u32,
+    _region: Arc<Region>,
+}
+
+// SAFETY: accesses are copies of bytes that anybody may change at any time, and the mapping belongs
+// to the process, not to a thread.
+unsafe impl Send for Span {}
+
+impl Span {
+    /// The address of bytes in it.
+    ///
+    /// # Panics
+    /// They are not all in it.
+    #[inline(always)]
+    fn pointer(&self, at: u32, bytes: usize) -> *mut u8 {
+        assert!(at as usize + bytes <= self.len as usize);
+        // SAFETY: the assertion keeps the sum within the piece, which is within the mapping.
+        unsafe { self.address.add(at as usize) }
+    }
+
+    /// `N` of its bytes, as [`Memory::load`].
+    #[inline(always)]
+    pub fn load<const N: usize>(&self, at: u32) -> [u8; N] {
+        // SAFETY: `pointer` has checked that there are so many.
+        unsafe { load(self.pointer(at, N)) }
+    }
+
+    /// Writes `N` of its bytes.
+    #[inline(always)]
+    pub fn store<const N: usize>(&self, at: u32, bytes: [u8; N]) {
+        #[cfg(test)]
+        crash::step();
+        // SAFETY: `pointer` has checked that there are so many.
+        unsafe { ptr::write_unaligned(self.pointer(at, N).cast(), bytes) }
+    }
+
+    /// Starts to fetch one of its bytes into the cache.
+    #[inline(always)]
+    pub fn prefetch(&self, at: u32) {
+        prefetch(self.address.wrapping_add(at as usize));
+    }
+}
+
+/// Starts to fetch a line into the cache, to read it.
+#[inline(always)]
+fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing that the program sees, at any address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// `N` bytes, which is even. Each is read once, without a call: most accesses are short.
+///
+/// # Safety
+/// So many bytes are mapped there.
+#[inline(always)]
+unsafe fn load<const N: usize>(from: *const u8) -> [u8; N] {
+    const { assert!(N % 2 == 0) };
+    let (mut bytes, mut at) = ([0; N], 0);
+    while at + 8 <= N {
+        // SAFETY: the caller's word; a packed word may be anywhere.
+        let word = unsafe { ptr::read_volatile(from.add(at).cast::<Packed<u64>>()) };
+        bytes[at..at + 8].copy_from_slice(&{ word.0 }.to_ne_bytes());
+        at += 8;
+    }
+    while at < N {
+        // SAFETY: as above.
+        let word = unsafe { ptr::read_volatile(from.add(at).cast::<Packed<u16>>()) };
+        bytes[at..at + 2].copy_from_slice(&{ word.0 }.to_ne_bytes());
+        at += 2;
+    }
+    bytes
 }
 
 /// Words of 64 bits in a file that outlives this process: what was stored before it was killed is

@@ -131,7 +131,25 @@ impl Work {
         })
     }
 
+    /// Whether nothing is left to do.
+    #[inline]
+    pub fn is_none(&self) -> bool {
+        self.checksum.is_none() && self.segment.is_none()
+    }
+
+    /// Length of the headers of a frame that starts so, up to the payload of TCP, for the header of
+    /// a segment.
+    #[inline]
+    pub fn headers(&self, start: &[u8]) -> u16 {
+        let Some((at, _)) = self.checksum else {
+            return 0;
+        };
+        let tcp = start.get(usize::from(at) + 12);
+        at.saturating_add(tcp.map_or(20, |&byte| u16::from(byte >> 4) * 4))
+    }
+
     /// The header that says so, before a frame whose headers take `headers` bytes.
+    #[inline]
     pub fn header(&self, headers: u16) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         if let Some((start, offset)) = self.checksum {

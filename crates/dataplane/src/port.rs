@@ -112,12 +112,9 @@ impl<'a> Outgoing<'a> {
     }
 
     /// Length of its headers up to the payload of TCP, for the header of a segment.
+    #[inline]
     pub fn headers(&self) -> u16 {
-        let Some((start, _)) = self.work.checksum else {
-            return 0;
-        };
-        let tcp = self.start.get(usize::from(start) + 12);
-        start.saturating_add(tcp.map_or(20, |&byte| u16::from(byte >> 4) * 4))
+        self.work.headers(self.start)
     }
 }
 

@@ -9,13 +9,16 @@
 //! [`Ring::publish`], all at once. The driver may write anything into the ring at any time: each
 //! value is read once and checked, and a ring that breaks the rules gives a [`Broken`].
 
-use crate::memory::{Memory, Piece, Refused, Word, full_fence};
+use crate::memory::{Memory, Piece, Refused, Span, Word, full_fence};
 
 /// The longest ring (Virtio 1.2, 2.7).
 pub const SIZE_MAX: u32 = 32768;
 
 /// The longest chain that is taken. Linux sends at most 17 fragments and their header.
 const CHAIN_MAX: usize = 256;
+
+/// Chains that are read ahead at a time; a power of two.
+pub const AHEAD_MAX: u16 = 32;
 
 const DESCRIPTOR: u32 = 16;
 const NEXT: u16 = 1;
@@ -61,12 +64,12 @@ impl Descriptor {
 }
 
 /// A chain that was read ahead.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     /// Its head.
     pub head: u16,
-    /// Its only piece. `None`: [`Ring::chain`] says what it is.
-    pub piece: Option<Piece>,
+    /// Its only piece. If that is empty, [`Ring::chain`] says what it is.
+    pub piece: Piece,
 }
 
 /// A ring that is in use.
@@ -76,6 +79,10 @@ pub struct Ring {
     descriptors: Piece,
     available: Piece,
     used: Piece,
+    /// The same, for single entries.
+    table: Span,
+    heads: Span,
+    completed: Span,
     available_flags: Word,
     available_index: Word,
     used_event: Word,
@@ -91,9 +98,11 @@ pub struct Ring {
     next_used: u16,
     /// The index that the driver has been shown.
     shown_used: u16,
-    /// Chains that were read ahead; those before `ahead_at` have been taken.
-    ahead: Vec<Seen>,
-    ahead_at: usize,
+    /// Chains that were read ahead, the first `ahead_count`; those before `ahead_at` have been
+    /// taken.
+    ahead: [Seen; AHEAD_MAX as usize],
+    ahead_count: u16,
+    ahead_at: u16,
 }
 
 impl Ring {
@@ -128,6 +137,9 @@ impl Ring {
             descriptors,
             available,
             used,
+            table: memory.span(descriptors),
+            heads: memory.span(available),
+            completed: memory.span(used),
             available_flags: word(available, 0)?,
             available_index: word(available, 2)?,
             used_event: word(available, 4 + 2 * size)?,
@@ -139,7 +151,8 @@ impl Ring {
             seen_available: base,
             next_used,
             shown_used: next_used,
-            ahead: Vec::new(),
+            ahead: [Seen::default(); AHEAD_MAX as usize],
+            ahead_count: 0,
             ahead_at: 0,
         })
     }
@@ -211,10 +224,9 @@ impl Ring {
     /// # Errors
     /// A head that is no entry of the ring.
     #[inline]
-    pub fn head(&self, memory: &Memory, ahead: u16) -> Result<u16, Broken> {
+    pub fn head(&self, ahead: u16) -> Result<u16, Broken> {
         let slot = self.next_available.wrapping_add(ahead) & (self.size - 1);
-        let entry = part(self.available, 4 + 2 * u32::from(slot), 2);
-        let head = u16::from_le_bytes(memory.load(entry));
+        let head = u16::from_le_bytes(self.heads.load(4 + 2 * u32::from(slot)));
         if head >= self.size {
             return Err(Broken("a chain begins beyond the ring"));
         }
@@ -244,35 +256,41 @@ impl Ring {
         Ok(count)
     }
 
-    /// Reads chains ahead, at most so many, and starts to fetch their buffers: so the frames of a
-    /// burst do not wait for the memory of another CPU one after the other. `writable` says which
-    /// kind of chain this ring has.
+    /// Reads chains ahead, at most [`AHEAD_MAX`], and starts to fetch their buffers: so the frames
+    /// of a burst do not wait for the memory of another CPU one after the other. `writable` says
+    /// which kind of chain this ring has.
     ///
     /// # Errors
     /// As [`Ring::available`].
     #[inline]
-    pub fn fetch(&mut self, memory: &Memory, most: u16, writable: bool) -> Result<(), Broken> {
-        if self.ahead_at < self.ahead.len() {
+    pub fn fetch(&mut self, memory: &Memory, writable: bool) -> Result<(), Broken> {
+        if self.ahead_at < self.ahead_count {
             return Ok(());
         }
-        self.ahead.clear();
-        self.ahead_at = 0;
-        for ahead in 0..self.look()?.min(most) {
+        self.fetch_more(memory, writable)
+    }
+
+    #[inline(never)]
+    fn fetch_more(&mut self, memory: &Memory, writable: bool) -> Result<(), Broken> {
+        (self.ahead_count, self.ahead_at) = (0, 0);
+        let count = self.look()?.min(AHEAD_MAX);
+        for ahead in 0..count {
             // The error is returned when this chain is taken.
-            let Ok(head) = self.head(memory, ahead) else {
-                break;
-            };
-            memory.prefetch(self.descriptor(head));
-            self.ahead.push(Seen { head, piece: None });
+            let Ok(head) = self.head(ahead) else { break };
+            self.table.prefetch(u32::from(head) * DESCRIPTOR);
+            self.ahead[usize::from(ahead % AHEAD_MAX)].head = head;
+            self.ahead_count = ahead + 1;
         }
         let kind = if writable { WRITE } else { 0 };
-        for at in 0..self.ahead.len() {
-            let bytes = memory.load(self.descriptor(self.ahead[at].head));
+        for seen in self.ahead.iter_mut().take(usize::from(self.ahead_count)) {
+            let bytes = self.table.load(u32::from(seen.head) * DESCRIPTOR);
             let descriptor = Descriptor::parse(&bytes);
+            seen.piece = Piece::default();
             if descriptor.flags & (NEXT | WRITE | INDIRECT) == kind && descriptor.len > 0 {
-                let piece = memory.guest(descriptor.address, descriptor.len);
-                piece.into_iter().for_each(|piece| memory.prefetch(piece));
-                self.ahead[at].piece = piece;
+                if let Some(piece) = memory.guest(descriptor.address, descriptor.len) {
+                    memory.prefetch(piece);
+                    seen.piece = piece;
+                }
             }
         }
         Ok(())
@@ -281,11 +299,8 @@ impl Ring {
     /// The next chain, if it was read ahead.
     #[inline]
     pub fn seen(&self) -> Option<Seen> {
-        self.ahead.get(self.ahead_at).copied()
-    }
-
-    fn descriptor(&self, head: u16) -> Piece {
-        part(self.descriptors, u32::from(head) * DESCRIPTOR, DESCRIPTOR)
+        let seen = self.ahead[usize::from(self.ahead_at % AHEAD_MAX)];
+        (self.ahead_at < self.ahead_count).then_some(seen)
     }
 
     /// Takes so many chains, at most those that are [`Ring::known`].
@@ -293,7 +308,7 @@ impl Ring {
     pub fn advance(&mut self, chains: u16) {
         debug_assert!(chains <= self.known());
         self.next_available = self.next_available.wrapping_add(chains);
-        self.ahead_at += usize::from(chains);
+        self.ahead_at = self.ahead_at.saturating_add(chains);
     }
 
     /// Adds the pieces of a chain to `pieces`, and returns how many descriptors were read.
@@ -347,12 +362,10 @@ impl Ring {
 
     /// Completes a chain, into which `written` bytes were written.
     #[inline]
-    pub fn complete(&mut self, memory: &Memory, head: u16, written: u32) {
+    pub fn complete(&mut self, head: u16, written: u32) {
         let slot = u32::from(self.next_used & (self.size - 1));
-        let mut entry = [0; 8];
-        entry[..4].copy_from_slice(&u32::from(head).to_le_bytes());
-        entry[4..].copy_from_slice(&written.to_le_bytes());
-        memory.store(part(self.used, 4 + 8 * slot, 8), entry);
+        let entry = u64::from(head) | u64::from(written) << 32;
+        self.completed.store(4 + 8 * slot, entry.to_le_bytes());
         self.next_used = self.next_used.wrapping_add(1);
     }
 

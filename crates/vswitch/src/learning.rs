@@ -296,6 +296,19 @@ impl Learning {
         }
     }
 
+    /// The exit of a frame whose [`Learning::route`] is [`Route::To`] and changes nothing here.
+    #[inline]
+    pub fn settled(&self, vlan: u16, from: u16, source: Mac, to: Mac, now_ns: u64) -> Option<u16> {
+        let (last, told_ns) = self.last[usize::from(from)];
+        let is_known = last == key(vlan, source) && now_ns.saturating_sub(told_ns) <= REFRESH_NS;
+        if !is_known || to[0] & 1 != 0 {
+            return None;
+        }
+        let learned = self.table.get(&key(vlan, to))?;
+        let is_fresh = now_ns.saturating_sub(learned.seen_ns) <= self.limits.ageing_ns;
+        (is_fresh && learned.port != from).then_some(learned.port)
+    }
+
     #[inline]
     fn learn(&mut self, key: u64, port: u16, now_ns: u64) {
         let (last, told_ns) = self.last[usize::from(port)];
@@ -402,6 +415,31 @@ mod tests {
         assert_eq!(table.route(0, 1, B, A, 3), Route::To(2));
         assert_eq!(table.route(0, 0, A, B, 4), Route::To(1));
         assert_eq!(table.route(0, 1, B, A, 5), Route::To(0));
+    }
+
+    #[test]
+    fn a_frame_is_settled_that_changes_nothing() {
+        let mut table = table(3, 100);
+        assert_eq!(table.settled(0, 0, A, B, 0), None, "both are unknown");
+        table.route(0, 0, A, B, 0);
+        assert_eq!(table.settled(0, 0, A, B, 0), None, "flooded");
+        table.route(0, 1, B, A, 0);
+        assert_eq!(table.settled(0, 0, A, B, SECOND), Some(1));
+        assert_eq!(table.settled(0, 2, A, B, 0), None, "A would move");
+        assert_eq!(table.settled(0, 0, A, ALL, 0), None);
+        assert_eq!(
+            table.settled(0, 0, A, B, 2 * SECOND),
+            None,
+            "A is to be refreshed"
+        );
+        table.route(0, 0, A, ALL, 400 * SECOND);
+        assert_eq!(
+            table.settled(0, 0, A, B, 400 * SECOND),
+            None,
+            "B is too old"
+        );
+        table.route(0, 0, B, ALL, 400 * SECOND);
+        assert_eq!(table.settled(0, 0, B, B, 400 * SECOND), None, "back");
     }
 
     #[test]

@@ -196,6 +196,7 @@ impl<K: Connection> Vnics<K> {
 
     /// One segment passes the tenant's virtual NIC in the direction that it says. `ends` is asked
     /// for when a connection is new; `segment.peer_trusted` is filled in then.
+    #[inline]
     pub fn segment(
         &mut self,
         connection: K,
@@ -342,7 +343,7 @@ impl<K: Connection> Vnics<K> {
         now_ns: u64,
         ends: impl FnOnce() -> FlowKey,
     ) -> Verdict {
-        let Some(place) = self.flows.find(&connection) else {
+        let Some(place) = self.flows.find_again(&connection) else {
             let fate = life::of_segment(segment, None, false);
             return self.stray(connection, fate, segment, now_ns, ends);
         };

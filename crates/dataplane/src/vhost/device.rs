@@ -27,9 +27,6 @@ const LEGACY_HEADER: usize = 10;
 /// a guest whose buffers are long chains of short pieces takes no time from others.
 const BUFFERS_MAX: usize = 1024;
 
-/// So many receive buffers are fetched into the cache at a time.
-const FETCHED: u16 = 32;
-
 /// A ring with its notifications.
 #[derive(Debug)]
 struct Queue {
@@ -99,41 +96,41 @@ impl Queue {
 
     /// All exits have the frame of a chain.
     #[inline]
-    fn release(&mut self, memory: &Memory, head: u16) {
+    fn release(&mut self, head: u16) {
         let hold = self.holds.get_mut(usize::from(head));
         let Some(hold) = hold.filter(|hold| hold.order != 0) else {
             return;
         };
         if self.in_order.is_none() {
-            return self.give_back(memory, head);
+            return self.give_back(head);
         }
         hold.parts = ALL_PARTS;
         if !std::mem::replace(&mut hold.is_listed, true) {
             self.unrecorded.push(head);
         }
-        self.give_back_first(memory);
+        self.give_back_first();
     }
 
     /// Gives the chains back whose frames all exits have, up to the first one that is held.
-    fn give_back_first(&mut self, memory: &Memory) {
+    fn give_back_first(&mut self) {
         let is_done = |hold: &Hold| hold.order != 0 && hold.parts == ALL_PARTS;
         while let Some(&head) = self.in_order.as_ref().and_then(VecDeque::front) {
             if !is_done(&self.holds[usize::from(head)]) {
                 return;
             }
             self.in_order.as_mut().and_then(VecDeque::pop_front);
-            self.give_back(memory, head);
+            self.give_back(head);
         }
     }
 
     #[inline]
-    fn give_back(&mut self, memory: &Memory, head: u16) {
+    fn give_back(&mut self, head: u16) {
         let hold = &mut self.holds[usize::from(head)];
         if let Some(record) = self.record.as_ref().filter(|_| hold.is_recorded) {
             record.release(head);
         }
         (hold.order, hold.is_recorded) = (0, false);
-        self.ring.complete(memory, head, 0);
+        self.ring.complete(head, 0);
     }
 
     /// Prepares what the ring is now, and says whether anything changed.
@@ -441,8 +438,7 @@ impl Device {
         let is_held = |(_, parts): &(u16, u16)| *parts != ALL_PARTS;
         let (held, done): (Vec<_>, Vec<_>) = resumed.held.into_iter().partition(is_held);
         queue.again = held.into();
-        done.into_iter()
-            .for_each(|(head, _)| queue.release(&self.memory, head));
+        done.into_iter().for_each(|(head, _)| queue.release(head));
         if let Some(call) = &mut queue.call {
             // The predecessor may have been killed before it called.
             let _ = call.write(&1u64.to_ne_bytes());
@@ -504,14 +500,14 @@ impl Device {
     ///
     /// # Errors
     /// A ring that breaks the rules.
-    pub fn prefetch(&mut self, frames: u16) -> Result<(), Broken> {
+    pub fn prefetch(&mut self) -> Result<(), Broken> {
         let Some(&pair) = self.pairs.get(self.turn) else {
             return Ok(());
         };
         let Some(queue) = &mut self.queues[transmit(pair)] else {
             return Ok(());
         };
-        queue.ring.fetch(&self.memory, frames, false)
+        queue.ring.fetch(&self.memory, false)
     }
 
     /// Fills `frame` with the next one that the guest sends.
@@ -531,6 +527,82 @@ impl Device {
             self.turn = (self.turn + 1) % self.pairs.len();
         }
         Ok(Intake::Empty)
+    }
+
+    /// Fills `frame` with the next one, if it was read ahead, is in one piece and has a header that
+    /// is right: most are. If not, nothing has changed, and [`Device::take`] says what it is.
+    ///
+    /// # Errors
+    /// A ring that breaks the rules.
+    #[inline]
+    pub fn take_ahead(&mut self, frame: &mut Frame) -> Result<bool, Broken> {
+        const LEAST: u32 = HEADER as u32 + FRAME_MIN;
+        const MOST: u32 = HEADER as u32 + FRAME_MAX;
+        let is_short = self.header_bytes() != HEADER;
+        let Some(&pair) = self.pairs.get(self.turn).filter(|_| !is_short) else {
+            return Ok(false);
+        };
+        let Some(queue) = &mut self.queues[transmit(pair)] else {
+            return Ok(false);
+        };
+        let Some(Seen { head, mut piece }) = queue.ring.seen() else {
+            return Ok(false);
+        };
+        if !queue.again.is_empty() || piece.len < LEAST || piece.len > MOST {
+            return Ok(false);
+        }
+        let bytes = piece.len - HEADER as u32;
+        let Ok(work) = Work::parse(&self.memory.load(piece), bytes) else {
+            return Ok(false);
+        };
+        queue.hold(head)?;
+        queue.ring.advance(1);
+        (frame.pair, frame.token, frame.parts) = (pair as u16, Some(head), 0);
+        (frame.bytes, frame.work) = (bytes, work);
+        piece.skip(HEADER as u32);
+        frame.read_piece(&self.memory, piece);
+        Ok(true)
+    }
+
+    /// Delivers a frame whose bytes behind its start are in the sender's memory, if a receive
+    /// buffer was read ahead that has room for all of it. If not, nothing has changed, and
+    /// [`Device::deliver`] says why.
+    ///
+    /// # Errors
+    /// A ring that breaks the rules.
+    #[inline]
+    pub fn deliver_ahead(&mut self, frame: &Frame, memory: &Memory) -> Result<bool, Broken> {
+        const FITTING: u64 = feature::VERSION_1 | feature::MERGEABLE;
+        let pair = match self.pairs[..] {
+            [] => return Ok(false),
+            [pair] => pair,
+            _ => self.pairs[usize::from(frame.pair) % self.pairs.len()],
+        };
+        let is_fitting = self.features & FITTING != 0 && self.features & feature::LOG_ALL == 0;
+        let Some(queue) = self.queues[receive(pair)].as_mut().filter(|_| is_fitting) else {
+            return Ok(false);
+        };
+        queue.ring.fetch(&self.memory, true)?;
+        let bytes = HEADER as u32 + frame.bytes;
+        let Some(Seen { head, piece }) = queue.ring.seen().filter(|seen| bytes <= seen.piece.len)
+        else {
+            return Ok(false);
+        };
+        let mut header = match frame.work.is_none() {
+            true => [0; HEADER],
+            false => frame.work.header(frame.work.headers(frame.start())),
+        };
+        header[10] = 1;
+        let mut room = self.memory.write_behind(piece, header, frame.start());
+        for &piece in &frame.pieces {
+            self.memory.copy(room, memory, piece);
+            room.skip(piece.len);
+        }
+        queue.full_at = None;
+        queue.ring.complete(head, bytes);
+        queue.ring.advance(1);
+        queue.taken += 1;
+        Ok(true)
     }
 
     /// Fills `frame` with the next one that a predecessor had taken, whether or not its ring is
@@ -566,10 +638,10 @@ impl Device {
         let (head, parts) = match (again, seen) {
             (Some(again), _) => again,
             (None, Some(seen)) => (seen.head, 0),
-            (None, None) => (queue.ring.head(&self.memory, 0)?, 0),
+            (None, None) => (queue.ring.head(0)?, 0),
         };
         frame.pieces.clear();
-        match seen.and_then(|seen| seen.piece) {
+        match seen.map(|seen| seen.piece).filter(|piece| piece.len > 0) {
             Some(piece) => frame.pieces.push(piece),
             None => {
                 let (ring, pieces) = (&queue.ring, &mut frame.pieces);
@@ -609,7 +681,7 @@ impl Device {
     #[inline]
     pub fn release(&mut self, pair: u16, head: u16) {
         if let Some(queue) = &mut self.queues[transmit(usize::from(pair))] {
-            queue.release(&self.memory, head);
+            queue.release(head);
         }
     }
 
@@ -652,9 +724,9 @@ impl Device {
         let Some(queue) = &mut self.queues[receive(pair)] else {
             return Ok(Delivery::Down);
         };
-        queue.ring.fetch(&self.memory, FETCHED, true)?;
-        if let Some(Seen { head, piece }) = queue.ring.seen() {
-            if let Some(room) = piece.filter(|room| wanted <= room.len) {
+        queue.ring.fetch(&self.memory, true)?;
+        if let Some(Seen { head, piece: room }) = queue.ring.seen() {
+            if wanted <= room.len {
                 queue.full_at = None;
                 self.fill(pair, head, room, frame);
                 return Ok(Delivery::Done);
@@ -685,7 +757,7 @@ impl Device {
             log_pieces(log, &self.memory, &self.pieces, wanted);
         }
         for &(head, written) in &self.heads {
-            queue.ring.complete(&self.memory, head, written);
+            queue.ring.complete(head, written);
         }
         queue.ring.advance(self.heads.len() as u16);
         queue.taken += self.heads.len() as u64;
@@ -700,13 +772,13 @@ impl Device {
         header[10] = 1;
         let mut room = buffer;
         if header_bytes == HEADER {
-            self.memory.store(room, header);
+            room = self.memory.write_behind(room, header, frame.start);
         } else {
             self.memory.write(room, &header[..header_bytes]);
+            room.skip(header_bytes as u32);
+            self.memory.write(room, frame.start);
+            room.skip(frame.start.len() as u32);
         }
-        room.skip(header_bytes as u32);
-        self.memory.write(room, frame.start);
-        room.skip(frame.start.len() as u32);
         match frame.own {
             Some(own) => self.memory.write(room, own),
             None => {
@@ -722,7 +794,7 @@ impl Device {
             log_pieces(log, &self.memory, &[buffer], bytes);
         }
         if let Some(queue) = &mut self.queues[receive(pair)] {
-            queue.ring.complete(&self.memory, head, bytes);
+            queue.ring.complete(head, bytes);
             queue.ring.advance(1);
             queue.taken += 1;
         }
@@ -845,7 +917,7 @@ fn gather(
                 Delivery::NoRoom
             });
         }
-        let (head, before) = (ring.head(memory, ahead)?, pieces.len());
+        let (head, before) = (ring.head(ahead)?, pieces.len());
         read += ring.chain(memory, head, true, pieces)?;
         let room = pieces[before..].iter().map(|piece| u64::from(piece.len));
         let room = room.sum::<u64>().min(u64::from(wanted)) as u32;
