@@ -78,9 +78,8 @@ impl Machine {
         let address = guest.split(' ').next().expect("an address");
         let child = Command::new("qemu-system-x86_64")
             .args([
-                // Several threads of TCG (7.2) miss pages that the guest itself writes in a migration.
                 "-accel",
-                "tcg,thread=single",
+                "tcg",
                 "-m",
                 "64",
                 "-nodefaults",
@@ -299,7 +298,7 @@ fn machines_that_are_killed_leave_others_alone_and_their_ports_free() {
 fn a_machine_migrates_while_frames_flow() {
     let bench = Bench::new("", &[("a", ""), ("b", ""), ("c", ""), ("tell", "")]);
     let a = Machine::start(&bench.directory, "a", Mode::Client, "1 2", &[]);
-    let source = Machine::start(&bench.directory, "b", Mode::Client, "2 1", &[]);
+    let source = Machine::start(&bench.directory, "b", Mode::Client, "2 1 0 1", &[]);
     a.receives(2000);
     source.receives(2000);
     let dropped = bench.dropped();
@@ -308,7 +307,7 @@ fn a_machine_migrates_while_frames_flow() {
         &bench.directory,
         "c",
         Mode::Client,
-        "2 1",
+        "2 1 0 1",
         &["-incoming", &to],
     );
     drop(target.monitor()); // it is ready
