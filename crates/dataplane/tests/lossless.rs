@@ -4,7 +4,9 @@ mod common;
 
 use std::{env, thread, time::Duration};
 
-use common::{BUFFER, Bench, Guest, LINUX, PATIENCE, PLAIN, frame, introduce, mac, number, until};
+use common::{
+    BUFFER, Bench, Guest, LINUX, PATIENCE, PLAIN, REMEMBERS, frame, introduce, mac, number, until,
+};
 use sluicegate_dataplane::count::Drop;
 
 /// Frames that are counted; `SG_FRAMES` says another number.
@@ -32,7 +34,7 @@ impl Expected {
 
 #[test]
 fn numbered_frames_of_two_senders_arrive_once_and_in_order() {
-    let bench = Bench::new("", &[("a", ""), ("b", ""), ("sink", "")]);
+    let bench = Bench::new(REMEMBERS, &[("a", ""), ("b", ""), ("sink", "")]);
     let [mut a, mut b, mut sink] = ["a", "b", "sink"].map(|port| bench.guest(port, PLAIN));
     introduce(&mut [(&mut a, 1), (&mut b, 2), (&mut sink, 3)]);
     let each = frames() / 2;
@@ -56,6 +58,9 @@ fn numbered_frames_of_two_senders_arrive_once_and_in_order() {
                 // A receiver that is now and then away holds its senders back.
                 if expected.total() % (each / 4) == 0 {
                     thread::sleep(Duration::from_millis(20));
+                }
+                if expected.total() % (each / 50) == 0 {
+                    println!("{} of {} frames", expected.total(), 2 * each);
                 }
                 silent = std::time::Instant::now();
             }

@@ -3,12 +3,10 @@
 mod common;
 
 use std::{
-    env, fs,
-    io::{BufRead, BufReader, Write},
-    mem,
+    env,
+    io::Write,
     os::unix::net::UnixStream,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -17,83 +15,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Bench, Guest, PATIENCE, PLAIN, frame, introduce, mac, number, until};
-use sluicegate_dataplane::{
-    config::Config,
-    control::{self, Ask},
-    service::Service,
+use common::{
+    Bench, Guest, PATIENCE, PLAIN, REMEMBERS, frame, introduce, mac, number, process::Process,
+    until,
 };
-
-/// A switch as a process; killed when dropped.
-struct Process {
-    child: Child,
-    directory: PathBuf,
-}
-
-impl Process {
-    /// With these keys of `[switch]` and a port for each name.
-    fn start(name: &str, switch: &str, ports: &[(&str, &str)]) -> Self {
-        let directory = env::temp_dir().join(format!("sg-survive-{}-{name}", std::process::id()));
-        fs::create_dir_all(&directory).expect("a directory");
-        let socket = |name: &str| directory.join(format!("{name}.sock"));
-        let control = socket("switch");
-        let mut text = format!("[switch]\nsocket = \"{}\"\n{switch}\n", control.display());
-        for (name, keys) in ports {
-            let socket = socket(name);
-            let socket = socket.display();
-            text += &format!("[[port]]\nname = \"{name}\"\nvhost_user = \"{socket}\"\n{keys}\n");
-        }
-        fs::write(directory.join("switch.toml"), text).expect("a configuration");
-        let child = Self::run(&directory, &[]);
-        Self { child, directory }
-    }
-
-    fn run(directory: &Path, arguments: &[&str]) -> Child {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_test-switch"));
-        let command = command.arg(directory.join("switch.toml")).args(arguments);
-        let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
-        command.spawn().expect("a switch")
-    }
-
-    /// Another process takes over; for how long no frame moved, ns.
-    fn replace(&mut self) -> u64 {
-        let mut next = Self::run(&self.directory, &["--take-over"]);
-        let mut line = String::new();
-        let output = next.stdout.as_mut().expect("piped");
-        BufReader::new(output).read_line(&mut line).expect("a line");
-        let mut old = mem::replace(&mut self.child, next);
-        assert!(old.wait().expect("it ends").success());
-        line.trim().parse().expect("it took over")
-    }
-
-    fn socket(&self, name: &str) -> PathBuf {
-        self.directory.join(format!("{name}.sock"))
-    }
-
-    /// SIGKILL, and another process.
-    fn kill(&mut self, shared: &Shared) {
-        self.child.kill().expect("it lives");
-        self.child.wait().expect("it is dead");
-        shared.life.fetch_add(1, Ordering::Release);
-        self.child = Self::run(&self.directory, &[]);
-    }
-
-    /// Frames that were dropped, by the ports' answer.
-    fn dropped(&self) -> u64 {
-        let ports = control::ask(&self.socket("switch"), Ask::Ports).expect("an answer");
-        let each = ports.as_array().expect("ports").iter();
-        each.map(|port| port["dropped"].as_u64().expect("a number"))
-            .sum()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill(); // fails only when it is dead
-        let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.directory);
-    }
-}
+use sluicegate_dataplane::{config::Config, control, service::Service};
 
 /// What all threads of a test know.
 #[derive(Default)]
@@ -223,7 +149,7 @@ fn nor_do_those_with_two_threads() {
 
 fn replace(name: &str, switch: &str) {
     let ports = [("a", ""), ("b", ""), ("sink", ""), ("half", "vlan = 7")];
-    let mut process = Process::start(name, switch, &ports);
+    let mut process = Process::start(name, &format!("{REMEMBERS}\n{switch}"), &ports);
     // A frontend that leaves a message unfinished stops nobody.
     let mut half = None;
     until("a connection", || {
@@ -271,7 +197,8 @@ fn nor_does_one_with_two_threads() {
 }
 
 fn kill(name: &str, switch: &str) {
-    let mut process = Process::start(name, switch, &[("a", ""), ("b", ""), ("sink", "")]);
+    let switch = format!("{REMEMBERS}\n{switch}");
+    let mut process = Process::start(name, &switch, &[("a", ""), ("b", ""), ("sink", "")]);
     let (mut kills, mut before) = (0, 0);
     flow(&mut process, frames(), |process, shared| {
         // It lives until some frames have come, so that each life is one.
@@ -285,7 +212,9 @@ fn kill(name: &str, switch: &str) {
         if shared.ends.load(Ordering::Acquire) {
             return;
         }
-        process.kill(shared);
+        process.kill(|| {
+            shared.life.fetch_add(1, Ordering::Release);
+        });
         before = shared.received.load(Ordering::Acquire);
         kills += 1;
     });

@@ -4,13 +4,13 @@
 
 pub mod cables;
 pub mod others;
+pub mod process;
 pub mod spaces;
 
 use std::{
     fs::File,
     os::{fd::AsRawFd, unix::net::UnixStream},
     path::PathBuf,
-    process,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -56,6 +56,10 @@ pub const LINUX: u64 = feature::OFFERED & !feature::INDIRECT & !feature::LOG_ALL
 /// Those of one that leaves no work and takes none.
 pub const PLAIN: u64 = feature::VERSION_1 | feature::MERGEABLE | feature::PROTOCOL;
 
+/// A key of `[switch]`: a guest that is silent for hours is not forgotten. Frames to an unknown
+/// address are flooded, and those that find no room then are dropped.
+pub const REMEMBERS: &str = "ageing = \"100000s\"";
+
 /// Waits until something holds.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -78,7 +82,8 @@ impl Bench {
     pub fn new(switch: &str, ports: &[(&str, &str)]) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let directory = std::env::temp_dir().join(format!("sg-switch-{}-{number}", process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("sg-switch-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory");
         let socket = directory.join("switch.sock");
         let mut text = format!("[switch]\nsocket = \"{}\"\n{switch}\n", socket.display());

@@ -1,0 +1,346 @@
+// A guest of a virtual machine in the tests, without an operating system: the driver of one network
+// adapter (Virtio 1.2, 4.1 and 5.1), which exchanges numbered frames with its peer and says on the
+// serial port what came. QEMU boots it as a kernel (Multiboot 1).
+//
+//   machine ME PEER [COUNT [1]]   numbers of addresses, 1 to 255; frames to send, 0 for as many as until it is told
+//                                 to stop; 1 for a machine that migrates
+//
+// Lines: "at N" while N frames have come, "gap A B" where numbers from A to before B are missing,
+// "wrong: ..." for what must never be, "done N MISSING" when the last frame of the peer has come
+// and all of its own are taken.
+
+#include <stdint.h>
+
+#define ENTRIES 256
+#define BUFFER 2048
+#define HEADER 12
+#define NUMBERED 0x88b5 // for experiments (IEEE 802), as its neighbour
+#define CONTROL 0x88b6	// 0: stop; 1 of the peer: it has sent as many as its number says
+#define MERGEABLE (1u << 15)
+
+__asm__(".section .multiboot,\"a\"\n"
+	".long 0x1badb002, 0, -0x1badb002\n"
+	".text\n.globl start\nstart:\n"
+	"mov $stack + 16384, %esp\n"
+	"push %ebx\ncall run\n");
+
+uint8_t stack[16384];
+
+struct descriptor { uint64_t at; uint32_t bytes; uint16_t flags, next; };
+struct available { uint16_t flags, index, ring[ENTRIES], event; };
+struct used { uint16_t flags, index; struct { uint32_t head, bytes; } ring[ENTRIES]; uint16_t event; };
+
+// Each of the three has pages of its own: only the device writes those of `used`.
+struct ring {
+	struct descriptor table[ENTRIES] __attribute__((aligned(4096)));
+	struct available available __attribute__((aligned(4096)));
+	volatile struct used used __attribute__((aligned(4096)));
+	uint8_t buffers[ENTRIES][BUFFER] __attribute__((aligned(4096)));
+	volatile uint16_t *notify;
+	uint16_t number, seen;
+};
+
+static struct ring receive, transmit;
+static uint8_t is_free[ENTRIES];
+static uint16_t free_slots[ENTRIES];
+static unsigned free_count;
+
+static void out8(uint16_t port, uint8_t value) { __asm__ volatile("outb %0, %1" : : "a"(value), "Nd"(port)); }
+static void out32(uint16_t port, uint32_t value) { __asm__ volatile("outl %0, %1" : : "a"(value), "Nd"(port)); }
+static uint8_t in8(uint16_t port) { uint8_t value; __asm__ volatile("inb %1, %0" : "=a"(value) : "Nd"(port)); return value; }
+static uint32_t in32(uint16_t port) { uint32_t value; __asm__ volatile("inl %1, %0" : "=a"(value) : "Nd"(port)); return value; }
+
+// The compiler may call it.
+void *memset(void *to, int value, uint32_t bytes)
+{
+	volatile uint8_t *at = to;
+	while (bytes--)
+		*at++ = (uint8_t)value;
+	return to;
+}
+
+static void say(const char *text)
+{
+	for (; *text; text++) {
+		while (!(in8(0x3fd) & 0x20)) // the transmitter is busy
+			;
+		out8(0x3f8, (uint8_t)*text);
+	}
+}
+
+static void say_number(const char *before, uint32_t value)
+{
+	char digits[12], *at = digits + sizeof digits - 1;
+	*at = 0;
+	do
+		*--at = (char)('0' + value % 10);
+	while (value /= 10);
+	say(before);
+	say(at);
+}
+
+static void wrong(const char *what, uint32_t is, uint32_t expected)
+{
+	static unsigned lines;
+	if (lines++ >= 20)
+		return;
+	say("wrong: ");
+	say(what);
+	say_number(" ", is);
+	say_number(", expected ", expected);
+	say("\n");
+}
+
+static uint32_t pci(uint32_t device, uint32_t at)
+{
+	out32(0xcf8, 0x80000000u | device << 8 | (at & 0xfc));
+	return in32(0xcfc);
+}
+
+// The first network adapter of Virtio on the first 16 buses.
+static uint32_t find(void)
+{
+	for (uint32_t device = 0; device < 16 * 256; device++) {
+		uint32_t id = pci(device, 0);
+		if (id == 0x10001af4 || id == 0x10411af4)
+			return device;
+	}
+	say("error: no adapter\n");
+	for (;;)
+		;
+}
+
+// The structure of this kind that a capability of the device describes (Virtio 1.2, 4.1.4).
+static volatile uint8_t *structure(uint32_t device, uint8_t kind, uint32_t *multiplier)
+{
+	for (uint32_t at = pci(device, 0x34) & 0xfc; at; at = pci(device, at) >> 8 & 0xfc) {
+		uint32_t first = pci(device, at);
+		if ((first & 0xff) != 9 || first >> 24 != kind)
+			continue;
+		uint32_t bar = 0x10 + 4 * (pci(device, at + 4) & 0xff);
+		*multiplier = pci(device, at + 16);
+		return (volatile uint8_t *)((pci(device, bar) & ~15u) + pci(device, at + 8));
+	}
+	say("error: no such structure\n");
+	for (;;)
+		;
+}
+
+static void set64(volatile uint8_t *at, const volatile void *value)
+{
+	*(volatile uint32_t *)at = (uint32_t)value;
+	*(volatile uint32_t *)(at + 4) = 0;
+}
+
+static void kick(struct ring *ring)
+{
+	__sync_synchronize();
+	if (!(ring->used.flags & 1))
+		*ring->notify = ring->number;
+}
+
+static void offer(struct ring *ring, uint16_t slot, uint32_t bytes, uint16_t flags)
+{
+	ring->table[slot] = (struct descriptor){(uint32_t)ring->buffers[slot], bytes, flags, 0};
+	ring->available.ring[ring->available.index % ENTRIES] = slot;
+	__sync_synchronize();
+	(*(volatile uint16_t *)&ring->available.index)++;
+}
+
+static void start_ring(struct ring *ring, uint16_t number, volatile uint8_t *common, volatile uint8_t *notify,
+		       uint32_t multiplier)
+{
+	ring->number = number;
+	*(volatile uint16_t *)(common + 22) = number;
+	if (*(volatile uint16_t *)(common + 24) < ENTRIES)
+		say("error: a short ring\n");
+	*(volatile uint16_t *)(common + 24) = ENTRIES;
+	set64(common + 32, ring->table);
+	set64(common + 40, &ring->available);
+	set64(common + 48, &ring->used);
+	ring->notify = (volatile uint16_t *)(notify + *(volatile uint16_t *)(common + 30) * multiplier);
+	ring->available.flags = 1; // it polls
+	*(volatile uint16_t *)(common + 28) = 1;
+}
+
+static void set_up(void)
+{
+	uint32_t device = find(), multiplier;
+	out32(0xcf8, 0x80000000u | device << 8 | 4);
+	out32(0xcfc, 6); // memory, and master of the bus
+	volatile uint8_t *common = structure(device, 1, &multiplier);
+	volatile uint8_t *notify = structure(device, 2, &multiplier);
+	volatile uint8_t *status = common + 20;
+	*status = 0;
+	while (*status)
+		;
+	*status = 1 | 2;
+	*(volatile uint32_t *)(common + 8) = 0;
+	*(volatile uint32_t *)(common + 12) = MERGEABLE;
+	*(volatile uint32_t *)(common + 8) = 1;
+	*(volatile uint32_t *)(common + 12) = 1; // Virtio 1
+	*status = 1 | 2 | 8;
+	if (!(*status & 8))
+		say("error: features are refused\n");
+	start_ring(&receive, 0, common, notify, multiplier);
+	start_ring(&transmit, 1, common, notify, multiplier);
+	*status = 1 | 2 | 8 | 4;
+	for (uint16_t slot = 0; slot < ENTRIES; slot++) {
+		offer(&receive, slot, BUFFER, 2);
+		free_slots[free_count++] = slot;
+		is_free[slot] = 1;
+	}
+	kick(&receive);
+}
+
+static uint32_t me, peer, to_send = 0xffffffff;
+// Numbered frames: those sent, the next one of the peer, those of it that are missing, all of it.
+static uint32_t sent, expected, missing, all = 0xffffffff;
+static uint8_t has_heard, has_stopped, has_ended;
+
+static uint32_t length(uint32_t number) { return 60 + number % 200; }
+
+static void send(uint32_t to, uint16_t type, uint32_t number)
+{
+	uint16_t slot = free_slots[--free_count];
+	uint8_t *frame = transmit.buffers[slot] + HEADER;
+	is_free[slot] = 0;
+	memset(transmit.buffers[slot], 0, HEADER + 22);
+	if (to == 0xff)
+		memset(frame, 0xff, 6);
+	frame[0] |= 2, frame[5] = (uint8_t)to;
+	frame[6] = 2, frame[11] = (uint8_t)me;
+	frame[12] = (uint8_t)(type >> 8), frame[13] = (uint8_t)type;
+	for (int at = 0; at < 4; at++)
+		frame[18 + at] = (uint8_t)(number >> (24 - 8 * at));
+	memset(frame + 22, (uint8_t)number, length(number) - 22);
+	offer(&transmit, slot, HEADER + length(number), 0);
+	kick(&transmit);
+}
+
+static void numbered(const uint8_t *frame, uint32_t bytes, uint32_t number)
+{
+	if (number < expected)
+		return wrong("a number again", number, expected);
+	if (number > expected) {
+		say_number("gap ", expected);
+		say_number(" ", number);
+		say("\n");
+		missing += number - expected;
+	}
+	expected = number + 1;
+	if (bytes != length(number))
+		return wrong("length", bytes, length(number));
+	for (uint32_t at = 22; at < bytes; at++)
+		if (frame[at] != (uint8_t)number)
+			return wrong("a byte", frame[at], (uint8_t)number);
+	if (expected % 1000 == 0) {
+		say_number("at ", expected);
+		say("\n");
+	}
+}
+
+static void came(const uint8_t *frame, uint32_t bytes)
+{
+	uint32_t type = (uint32_t)frame[12] << 8 | frame[13];
+	uint32_t number = (uint32_t)frame[18] << 24 | (uint32_t)frame[19] << 16 | (uint32_t)frame[20] << 8 | frame[21];
+	if (type == CONTROL && number == 0 && frame[11] != peer)
+		has_stopped = 1;
+	if (frame[11] != peer)
+		return;
+	has_heard = 1;
+	if (type == CONTROL)
+		all = number;
+	else if (type == NUMBERED && frame[0] == 2)
+		numbered(frame, bytes, number);
+}
+
+static void take(void)
+{
+	uint8_t any = 0;
+	for (; receive.seen != receive.used.index; receive.seen++, any = 1) {
+		uint32_t slot = receive.used.ring[receive.seen % ENTRIES].head;
+		uint32_t bytes = receive.used.ring[receive.seen % ENTRIES].bytes;
+		if (slot >= ENTRIES || bytes < HEADER + 22 || bytes > BUFFER) {
+			wrong("a used entry", slot, bytes);
+			continue;
+		}
+		__sync_synchronize();
+		came(receive.buffers[slot] + HEADER, bytes - HEADER);
+		offer(&receive, (uint16_t)slot, BUFFER, 2);
+	}
+	if (any)
+		kick(&receive);
+	for (; transmit.seen != transmit.used.index; transmit.seen++) {
+		uint32_t slot = transmit.used.ring[transmit.seen % ENTRIES].head;
+		if (slot >= ENTRIES || is_free[slot]) {
+			wrong("a chain comes back that is not there:", slot, 0);
+			continue;
+		}
+		is_free[slot] = 1;
+		free_slots[free_count++] = (uint16_t)slot;
+	}
+}
+
+// Writes once to each page that the guest writes, and none that the device does. The emulation of
+// QEMU before 9.0 does not notice writes to pages that it has written lately, so that they would be
+// missing after a migration: changing CR0.WP makes it forget where it has written.
+static void write_again(void)
+{
+	uint32_t ranges[][2] = {
+		{0x100000, (uint32_t)&transmit.used},
+		{(uint32_t)transmit.buffers, (uint32_t)&receive.used},
+		{(uint32_t)&receive.notify, (uint32_t)&receive.notify + 1},
+	};
+	__asm__ volatile("mov %%cr0, %%eax\n xor $0x10000, %%eax\n mov %%eax, %%cr0" : : : "eax", "memory");
+	for (int range = 0; range < 3; range++)
+		for (uint32_t page = ranges[range][0] & ~4095u; page < ranges[range][1]; page += 4096)
+			__sync_fetch_and_or((uint32_t *)page, 0);
+}
+
+// The number behind the next space of a text.
+static const char *argument(const char *text, uint32_t *value)
+{
+	while (*text && *text != ' ')
+		text++;
+	while (*text == ' ')
+		text++;
+	if (*text >= '0' && *text <= '9')
+		for (*value = 0; *text >= '0' && *text <= '9'; text++)
+			*value = 10 * *value + (uint32_t)(*text - '0');
+	return text;
+}
+
+void run(const uint32_t *multiboot)
+{
+	// QEMU puts the name of the kernel before its arguments.
+	uint32_t count = 0, migrates = 0;
+	argument(argument(argument(argument((const char *)multiboot[4], &me), &peer), &count), &migrates);
+	if (count > 0)
+		to_send = count;
+	set_up();
+	say("ready\n");
+	uint8_t is_done = 0;
+	for (uint32_t turn = 0;; turn++) {
+		take();
+		if (migrates)
+			write_again();
+		if (!has_heard || (expected == 0 && all == 0xffffffff)) {
+			// Its own address becomes known; numbered frames begin when the peer's is.
+			if (turn % (1 << 16) == 0 && free_count > 0)
+				send(0xff, NUMBERED, 0);
+		}
+		if (has_heard && sent < to_send && !has_stopped && free_count > 0)
+			send(peer, NUMBERED, sent++);
+		if (has_heard && (sent == to_send || has_stopped) && !has_ended && free_count > 0) {
+			send(peer, CONTROL, sent);
+			has_ended = 1;
+		}
+		if (has_ended && !is_done && expected == all && free_count == ENTRIES) {
+			is_done = 1;
+			say_number("done ", expected);
+			say_number(" ", missing);
+			say("\n");
+		}
+	}
+}
