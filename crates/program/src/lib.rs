@@ -190,16 +190,19 @@ impl Program {
 
     /// The pairs of ranks that exchange messages, the lower first, in order; each once.
     pub fn pairs(&self) -> Vec<(u32, u32)> {
-        let mut pairs = std::collections::BTreeSet::new();
+        let mut pairs = Vec::new();
         for (me, rank) in self.ranks.iter().enumerate() {
             let sends = rank.operations.iter().filter(|op| op.kind == Kind::Send);
             let mut peers: Vec<u32> = sends.map(|op| op.peer).collect();
             peers.sort_unstable();
             peers.dedup();
             let me = me as u32;
-            pairs.extend(peers.into_iter().map(|peer| (me.min(peer), me.max(peer))));
+            let peers = peers.into_iter().filter(|peer| *peer != me);
+            pairs.extend(peers.map(|peer| (me.min(peer), me.max(peer))));
         }
-        pairs.into_iter().filter(|(a, b)| a != b).collect()
+        pairs.sort_unstable();
+        pairs.dedup();
+        pairs
     }
 }
 
