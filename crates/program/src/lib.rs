@@ -19,6 +19,7 @@ mod weave;
 
 use std::fmt;
 
+use prefetch_index::prefetch_index;
 use serde::{Deserialize, Serialize};
 
 pub use matching::{Matcher, Message};
@@ -33,6 +34,9 @@ pub const ANY_TAG: u32 = u32::MAX;
 
 /// Most ranks of a program.
 pub const RANKS_MAX: u32 = 1 << 16;
+
+/// Numbers in a cache line: what is that far behind an operation is fetched when it begins.
+const AHEAD: usize = 16;
 
 /// Most operations of a rank.
 pub const OPERATIONS_MAX: usize = 1 << 30;
@@ -113,6 +117,16 @@ impl Rank {
             operation: code >> 1,
             of_begin: code & 1 == 1,
         })
+    }
+
+    /// Fetches from memory what [`Rank::dependents`] reads of operations a line behind this one.
+    #[inline]
+    fn fetch_dependents(&self, operation: u32) {
+        let behind = operation as usize + AHEAD;
+        prefetch_index(&self.first, behind);
+        if let Some(first) = self.first.get(operation as usize) {
+            prefetch_index(&self.dependents, *first as usize + AHEAD);
+        }
     }
 
     /// ` at line 5` or ` at offset 120`; nothing if it was generated.

@@ -444,9 +444,15 @@ impl SetState {
 
     #[inline]
     fn flowlets(&mut self) -> &mut [Flowlet; FLOWLETS] {
-        let none = || Box::new([Flowlet::default(); FLOWLETS]);
-        self.flowlets.get_or_insert_with(none)
+        self.flowlets.get_or_insert_with(no_flowlets)
     }
+}
+
+/// Its 16 KB would be on the stack of the caller, each time, if that made it.
+#[cold]
+#[inline(never)]
+fn no_flowlets() -> Box<[Flowlet; FLOWLETS]> {
+    Box::new([Flowlet::default(); FLOWLETS])
 }
 
 /// The upper half of a hash as an index below `count`.

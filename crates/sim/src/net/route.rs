@@ -116,16 +116,26 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// [`Net::choose`] where switches learn from what passes them or there are many ends.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn look_and_choose(
         &mut self,
         port: PortId,
         switch: SwitchId,
         packet: Handle,
     ) -> Option<PortId> {
-        if self.rewrites {
-            return self.pass_switch(port.opposite(), switch, packet);
+        match self.rewrites {
+            true => self.pass_switch(port.opposite(), switch, packet),
+            false => self.snoop_and_choose(port, switch, packet),
         }
+    }
+
+    #[inline(never)]
+    fn snoop_and_choose(
+        &mut self,
+        port: PortId,
+        switch: SwitchId,
+        packet: Handle,
+    ) -> Option<PortId> {
         let snooped = match self.snoops {
             false => None,
             true => self.snoop_arrived(port, switch, packet),
