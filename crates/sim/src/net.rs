@@ -40,7 +40,6 @@ use sluicegate_tcp::{
     Endpoint, Taker,
     segment::{Segment, flags},
 };
-use sluicegate_vswitch::Side;
 
 pub(crate) use self::clock::{LATE, READER, source};
 use self::life::Life;
@@ -525,35 +524,20 @@ impl<F: PacketFabric> Net<F> {
     /// Makes an end without a stack or a socket.
     fn end(&mut self, (tenant, port, peer_tenant, peer_port): Ends, owner: Owner) -> EndId {
         let (id, tenants) = (self.sockets.ends.len() as EndId, &self.layout.tenants);
-        let mut end = ConnectionEnd {
-            tcp: None,
-            datagrams: None,
-            addressing: Addressing {
-                tenant,
-                peer_tenant,
-                peer: NO_END,
-                path: 0,
-                port,
-                peer_port,
-                peer_host: tenants[peer_tenant as usize].host,
-            },
-            host: tenants[tenant as usize].host,
-            sides: (Side::Uplink, Side::Uplink),
-            straight_to: None,
-            held: false,
-            throttled: false,
-            life: Life::Used,
-            paths: None,
-            timer_ps: u64::MAX,
-            actor: owner.actor,
-            key: owner.key,
-            priority: owner.priority,
-            path_values: owner.path_values,
+        let addressing = Addressing {
+            tenant,
+            peer_tenant,
+            peer: NO_END,
+            path: 0,
+            port,
+            peer_port,
+            peer_host: tenants[peer_tenant as usize].host,
         };
+        let mut end = ConnectionEnd::new(addressing, tenants[tenant as usize].host, owner);
         let flow_hash = flow_hash(&key(&end, tenants), &self.path_key);
         end.addressing.path = self.path_of_end(&end, flow_hash);
         end.sides = self.sides(&end);
-        end.straight_to = self.straight_to(&end);
+        end.set_straight_to(self.straight_to(&end));
         self.sockets.ends.push(end);
         self.has_many_ends = self.sockets.ends.len() >= ahead::MANY_ENDS;
         self.looks |= self.has_many_ends;
@@ -617,7 +601,7 @@ impl<F: PacketFabric> Net<F> {
         if state.tcp.is_none() && state.datagrams.is_none() && state.may_listen() {
             return;
         }
-        let (host, in_turn) = (state.host, state.straight_to.is_none());
+        let (host, in_turn) = (state.host, state.straight_to().is_none());
         if self.hosts[host.index()].troubles.paused {
             return;
         }
@@ -639,6 +623,7 @@ impl<F: PacketFabric> Net<F> {
         let state = &mut self.sockets.ends[end as usize];
         let Some(tcp) = &state.tcp else { return };
         let deadline_ps = tcp.deadline_ns().saturating_mul(1_000);
+        state.awaits_nothing = deadline_ps == u64::MAX;
         if deadline_ps < state.timer_ps {
             state.timer_ps = deadline_ps.max(self.clock.now_ps);
             self.clock.wheel.push(state.timer_ps, source(END, end));
@@ -654,6 +639,11 @@ impl<F: PacketFabric> Net<F> {
         state.timer_ps = u64::MAX;
         if self.hosts[state.host.index()].troubles.paused {
             return; // the timer is set again when the host resumes
+        }
+        if state.awaits_nothing {
+            let wakes_ns = || state.tcp.as_deref().map_or(u64::MAX, Endpoint::deadline_ns);
+            debug_assert_eq!(wakes_ns(), u64::MAX, "it was served since its last input");
+            return;
         }
         if let Some(tcp) = &mut state.tcp {
             if tcp.deadline_ns() > now_ns {
@@ -754,7 +744,7 @@ impl<F: PacketFabric> Net<F> {
         self.give_path(host, end, packet);
         let state = &self.sockets.ends[end as usize];
         let sender = state.sender(end);
-        let Some(port) = state.straight_to else {
+        let Some(port) = state.straight_to() else {
             return self.send_in_turn(host, end, packet);
         };
         self.offer(port, packet, sender);

@@ -183,7 +183,7 @@ impl<F: PacketFabric> Net<F> {
         // Each datagram leaves the socket before the next where no sender waits for the adapter,
         // and where the host's switch has a ring for it.
         let leaves_at_once =
-            state.straight_to.is_some() || self.hosts[host.index()].forwards_in_time();
+            state.straight_to().is_some() || self.hosts[host.index()].forwards_in_time();
         self.drain_departures(host);
         let payload = payload.max(1);
         let sent_ns = self.now_ns();
@@ -241,15 +241,16 @@ impl<F: PacketFabric> Net<F> {
     #[cold]
     pub(super) fn transmit_datagram(&mut self, host: HostId, end: EndId) -> Option<bool> {
         let ip_bytes = self.layout.ip_bytes;
+        let state = &mut self.sockets.ends[end as usize];
+        let is_straight = state.straight_to().is_some();
         let ConnectionEnd {
             datagrams,
             addressing,
-            straight_to,
             ..
-        } = &mut self.sockets.ends[end as usize];
+        } = state;
         let socket = datagrams.as_mut()?;
         let datagram = socket.next()?;
-        if straight_to.is_some() || socket.until_switch {
+        if is_straight || socket.until_switch {
             socket.gave(datagram.payload);
         }
         let packet = Packet::of_datagram(datagram, addressing, ip_bytes);
