@@ -242,6 +242,12 @@ pub trait Fabric: Sized {
     /// Bytes queued at a port.
     fn backlog_bytes(&mut self, port: PortId, now_ps: u64) -> u64;
 
+    /// [`Fabric::backlog_bytes`] of a port of a switch.
+    #[inline]
+    fn load_bytes(&mut self, port: PortId, now_ps: u64) -> u64 {
+        self.backlog_bytes(port, now_ps)
+    }
+
     /// A direction of a link fails, or works again.
     fn set_up(&mut self, port: PortId, up: bool, now_ps: u64);
 
@@ -297,7 +303,7 @@ impl<F: Fabric> Driven<F> {
     /// forwarding. Other callers read the backlog through [`Driver::on_fabric`].
     #[inline]
     pub fn load_bytes(&mut self, port: PortId, now_ps: u64) -> u64 {
-        self.fabric.backlog_bytes(port, now_ps)
+        self.fabric.load_bytes(port, now_ps)
     }
 }
 

@@ -690,6 +690,16 @@ impl<F: CeeFrame> Fabric for Converged<F> {
         }
     }
 
+    /// Ports of switches are links. Where no frame waits nothing is due and no byte is queued.
+    #[inline(always)]
+    fn load_bytes(&mut self, port: PortId, now_ps: u64) -> u64 {
+        debug_assert!(self.links(port).is_some(), "switches have no other ports");
+        match self.cee.has_waiting(port) {
+            true => self.backlog_bytes(port, now_ps),
+            false => 0,
+        }
+    }
+
     fn set_up(&mut self, port: PortId, up: bool, now_ps: u64) {
         debug_assert!(self.links(port).is_some(), "only links fail");
         self.ports.set_up(port, up, now_ps);

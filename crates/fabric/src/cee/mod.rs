@@ -152,6 +152,19 @@ impl Label {
         self.control && self.ingress.opposite() == port
     }
 
+    /// The frame takes room in the buffer of this input.
+    #[inline(always)]
+    fn set_buffered<F>(pool: &mut Pool<F>, handle: Handle, ingress: PortId) {
+        let rest = pool.note(handle) & !u64::from(u32::MAX);
+        pool.set_note(handle, rest | Self::BUFFERED | u64::from(ingress.0));
+    }
+
+    /// The frame gives its room back.
+    #[inline(always)]
+    fn clear_buffered<F>(pool: &mut Pool<F>, handle: Handle) {
+        pool.set_note(handle, pool.note(handle) & !Self::BUFFERED);
+    }
+
     #[inline]
     fn put<F>(self, pool: &mut Pool<F>, handle: Handle) {
         let bit = |is: bool, bit| if is { bit } else { 0 };
@@ -296,6 +309,12 @@ impl Cee {
     #[inline]
     pub fn first<'a, F>(&self, pool: &'a Pool<F>, port: PortId) -> Option<&'a F> {
         self.out.first(pool, port)
+    }
+
+    /// Whether frames wait at a switch's port, as far as it has caught up.
+    #[inline(always)]
+    pub fn has_waiting(&self, port: PortId) -> bool {
+        self.out[port].has_waiting()
     }
 
     /// Bytes queued at a port, all priorities together.

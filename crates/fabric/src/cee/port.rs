@@ -505,9 +505,20 @@ impl OutputPorts {
     pub fn select<F: CeeFrame>(&mut self, pool: &Pool<F>, port: PortId) -> Option<(Handle, u32)> {
         let state = &self.ports[port.index()];
         let eligible = state.eligible();
+        if eligible == 0 {
+            return None;
+        }
         let queues = &mut self.queues[port.index()].0;
         let head_bytes = |priority: usize| queues[priority].head_bytes();
-        let priority = self.selections[port.index()].choose(eligible, &head_bytes)?;
+        let selection = &mut self.selections[port.index()];
+        let priority = match eligible & (eligible - 1) {
+            0 => {
+                let priority = eligible.trailing_zeros() as usize % PRIORITIES;
+                selection.choose_alone(priority, head_bytes(priority));
+                priority
+            }
+            _ => selection.choose(eligible, &head_bytes)?,
+        };
         let frames = &mut queues[priority];
         let bytes = frames.head_bytes();
         let handle = frames.pop(pool)?;

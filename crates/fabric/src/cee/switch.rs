@@ -116,12 +116,7 @@ impl Cee {
             return false;
         }
         input.take_quietly(priority, bytes);
-        let tag = Label {
-            ingress: from,
-            buffered: true,
-            ..tag
-        };
-        tag.put(pool, handle);
+        Label::set_buffered(pool, handle, from);
         self.out[to].accept(bytes);
         self.out.enqueue(pool, to, handle, (priority, bytes));
         if self.out[to].has_eligible() {
@@ -277,7 +272,7 @@ impl Cee {
 
     /// A frame that leaves a switch gives back its room in the buffer of its input, which may let
     /// its sender resume.
-    #[inline]
+    #[inline(always)]
     pub(super) fn release<F: CeeFrame>(
         &mut self,
         pool: &mut Pool<F>,
@@ -289,8 +284,7 @@ impl Cee {
         if !tag.buffered {
             return;
         }
-        let buffered = false;
-        Label { buffered, ..tag }.put(pool, handle);
+        Label::clear_buffered(pool, handle);
         if self.buffers.give_back(tag.share(bytes)) {
             self.resume_if_empty(pool, tag.ingress, tag.priority.into(), now_ps);
         }
@@ -302,6 +296,7 @@ impl Cee {
     /// A shared memory has room again. Bytes in the headroom of paused inputs move there, and
     /// inputs below XON release their senders: an input's own frames may wait for another paused
     /// link.
+    #[inline(never)]
     fn share_again<F: CeeFrame>(&mut self, pool: &mut Pool<F>, switch: SwitchId, now_ps: u64) {
         if self.buffers.pausing(switch) == 0 {
             return;

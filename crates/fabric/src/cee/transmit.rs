@@ -101,7 +101,8 @@ impl Cee {
     #[inline(always)]
     fn send_next<F: CeeFrame>(&mut self, pool: &mut Pool<F>, port: PortId, now_ps: u64) {
         if let Some((handle, bytes)) = self.out.select(pool, port) {
-            self.start(pool, port, handle, now_ps);
+            self.out
+                .start(&mut self.requests, pool, port, handle, now_ps);
             self.release(pool, handle, bytes, now_ps);
         }
     }

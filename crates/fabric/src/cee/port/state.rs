@@ -279,6 +279,12 @@ impl Port {
         self.waiting.0 & self.open()
     }
 
+    /// Whether frames wait, paused ones too.
+    #[inline(always)]
+    pub fn has_waiting(&self) -> bool {
+        self.waiting.0 != 0
+    }
+
     /// Whether a frame waits that no pause stops.
     #[inline(always)]
     pub fn has_eligible(&self) -> bool {
