@@ -107,6 +107,8 @@ pub struct Net<F = Plain> {
     /// Switches learn from what passes them ([`Routes::snoop`], [`Routes::pass`]), or some
     /// priorities have schemes of their own.
     pub(crate) snoops: bool,
+    /// Switches rewrite path values ([`Routes::pass`]).
+    rewrites: bool,
     /// See [`ahead::MANY_ENDS`].
     has_many_ends: bool,
     /// One of the two: switches do more with a packet than to forward it.
@@ -184,6 +186,7 @@ impl<F: PacketFabric> Net<F> {
             own_paths: layout.routes.path_values().differ_by_packet(),
             noted_paths: layout.routes.path_values().follow_arrivals(),
             snoops: route::snoops(&layout.routes),
+            rewrites: layout.routes.rewrites(),
             has_many_ends: false,
             looks: route::snoops(&layout.routes),
             routes: Arc::clone(&layout.routes),

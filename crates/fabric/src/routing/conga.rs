@@ -56,9 +56,21 @@ impl Header {
     /// What switches that hash may use.
     pub const HASHED: u32 = 0xffff;
 
+    /// Where the congestion is in a path value.
+    const CONGESTION_SHIFT: u32 = 29;
+
+    /// A path value whose congestion is this one, if it was less.
+    #[inline(always)]
+    pub fn raised(value: u32, congestion: u8) -> u32 {
+        let rest = value & ((1 << Self::CONGESTION_SHIFT) - 1);
+        let most = (value >> Self::CONGESTION_SHIFT).max(congestion.into());
+        rest | most << Self::CONGESTION_SHIFT
+    }
+
     /// As a path value.
+    #[inline]
     pub fn value(self) -> u32 {
-        u32::from(self.congestion) << 29
+        u32::from(self.congestion) << Self::CONGESTION_SHIFT
             | u32::from(self.told) << 26
             | u32::from(self.tag) << 21
             | u32::from(self.told_tag) << 16
@@ -67,9 +79,10 @@ impl Header {
     }
 
     /// Of a path value.
+    #[inline]
     pub fn of(value: u32) -> Self {
         Self {
-            congestion: (value >> 29) as u8,
+            congestion: (value >> Self::CONGESTION_SHIFT) as u8,
             told: (value >> 26) as u8 & 7,
             tag: (value >> 21) as u8 & 0x1f,
             told_tag: (value >> 16) as u8 & 0x1f,
@@ -123,16 +136,19 @@ impl Leaves {
     }
 
     /// The leaf of a host.
+    #[inline]
     pub fn of_host(&self, host: HostId) -> u16 {
         self.by_host[host.index()]
     }
 
     /// The number of a switch as a leaf.
+    #[inline]
     pub fn number(&self, switch: SwitchId) -> Option<u16> {
         self.by_switch[switch.index()]
     }
 
     /// The tag of a leaf's uplink.
+    #[inline]
     pub fn tag(&self, port: PortId) -> u8 {
         self.tags[port.index()]
     }
@@ -150,31 +166,44 @@ struct Estimator {
 }
 
 impl Estimator {
+    #[inline(always)]
     fn decay(&mut self, now_ps: u64) {
         let period = now_ps / PERIOD_PS;
+        if period != self.period {
+            self.decay_until(period);
+        }
+    }
+
+    fn decay_until(&mut self, period: u64) {
         // After so many periods nothing is left of any rate.
         if period - self.period > 256 {
             self.bytes = 0;
-        } else {
-            for _ in self.period..period {
-                self.bytes -= self.bytes.div_ceil(1 << DECAY);
+        }
+        for _ in self.period..period {
+            if self.bytes == 0 {
+                break;
             }
+            self.bytes -= self.bytes.div_ceil(1 << DECAY);
         }
         self.period = period;
     }
 
     /// How much of the link's rate is used: 0..=7 eighths of it, or more.
-    #[inline]
+    #[inline(always)]
     fn congestion(&mut self, rate_bps: u64) -> u8 {
         if self.rate_bps != rate_bps {
             self.set_rate(rate_bps);
         }
         match 8 * self.bytes {
             least if least < self.whole_bytes => 0,
-            bytes => bytes
-                .checked_div(self.whole_bytes)
-                .map_or(MOST, |part| part.min(MOST)) as u8,
+            bytes => self.part_of_whole(bytes),
         }
+    }
+
+    #[inline(never)]
+    fn part_of_whole(&self, bytes: u64) -> u8 {
+        let part = bytes.checked_div(self.whole_bytes);
+        part.map_or(MOST, |part| part.min(MOST)) as u8
     }
 
     #[cold]
@@ -197,7 +226,11 @@ impl Metric {
         (self.value, self.at_ps) = (value, now_ps);
     }
 
+    #[inline]
     fn aged(self, now_ps: u64) -> u8 {
+        if self.value == 0 {
+            return 0;
+        }
         let late_ps = (now_ps - self.at_ps).saturating_sub(AGE_PS);
         self.value
             .saturating_sub(late_ps.div_ceil(STEP_PS).min(MOST) as u8)
@@ -247,11 +280,15 @@ impl Peer {
         if self.known == 0 {
             return (0, 0);
         }
-        let turns = (self.next..self.known).chain(0..self.next);
-        let changed = turns.clone().find(|&tag| self.changed & 1 << tag != 0);
-        let tag = changed.unwrap_or(self.next);
+        // Only known ones have changed. Those from the next one on come before those in front.
+        let behind = self.changed >> self.next << self.next;
+        let tag = match (behind, self.changed) {
+            (0, 0) => self.next,
+            (0, before) => before.trailing_zeros() as u8,
+            (behind, _) => behind.trailing_zeros() as u8,
+        };
         self.changed &= !(1 << tag);
-        self.next = (tag + 1) % self.known;
+        self.next = if tag + 1 == self.known { 0 } else { tag + 1 };
         (tag, self.from[usize::from(tag)].aged(now_ps))
     }
 }
@@ -266,21 +303,28 @@ pub struct Tables {
 }
 
 impl Tables {
-    #[inline]
+    #[inline(always)]
     fn link(&mut self, port: PortId, now_ps: u64) -> &mut Estimator {
         if port.index() >= self.links.len() {
-            self.links.resize(port.index() + 1, Estimator::default());
+            self.grow(port);
         }
         let link = &mut self.links[port.index()];
         link.decay(now_ps);
         link
     }
 
+    #[cold]
+    fn grow(&mut self, port: PortId) {
+        self.links.resize(port.index() + 1, Estimator::default());
+    }
+
+    #[inline]
     fn peer(&mut self, leaf: u16, other: u16) -> &mut Peer {
         let [leaf, other] = [leaf, other].map(usize::from);
         let known = self.peers.get(leaf).and_then(|peers| peers.get(other));
-        if !matches!(known, Some(Some(_))) {
-            self.meet(leaf, other);
+        match known {
+            Some(Some(_)) => {}
+            _ => self.meet(leaf, other),
         }
         match &mut self.peers[leaf][other] {
             Some(peer) => peer,
@@ -301,6 +345,7 @@ impl Tables {
     }
 
     /// A packet arrives at its last leaf.
+    #[inline]
     pub fn arrived(&mut self, leaf: u16, header: Header, now_ps: u64) {
         self.peer(leaf, header.leaf).arrived(header, now_ps);
     }
@@ -319,11 +364,13 @@ impl Tables {
     }
 
     /// The feedback of the next packet from one leaf to another: a tag and a congestion.
+    #[inline]
     pub fn tell(&mut self, leaf: u16, other: u16, now_ps: u64) -> (u8, u8) {
         self.peer(leaf, other).tell(now_ps)
     }
 
     /// A packet of this length leaves by a port. Returns the congestion of the link.
+    #[inline(always)]
     pub fn sent(&mut self, port: PortId, bytes: u32, rate_bps: u64, now_ps: u64) -> u8 {
         let link = self.link(port, now_ps);
         link.bytes += u64::from(bytes);

@@ -63,6 +63,25 @@ impl Set {
     }
 }
 
+/// A set, and its number.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbered {
+    /// The set.
+    pub set: Set,
+    /// Its number.
+    pub number: SetId,
+}
+
+/// What a switch of a fat tree knows without a search.
+pub enum AtOnce<'a> {
+    /// The only port.
+    Only(PortId),
+    /// The set of hosts that are not below the switch: none, one or several ports.
+    Up(&'a Numbered),
+    /// [`Near::find`] must be asked.
+    Ask,
+}
+
 /// The sets of all switches.
 #[derive(Clone, Debug)]
 pub struct Near {
@@ -109,6 +128,16 @@ impl Near {
             _ => Index::Runs(near.runs(&switches)),
         };
         near
+    }
+
+    /// The set of a switch towards a host, if no search is needed. It calls nothing, so that
+    /// callers that call nothing else save no registers.
+    #[inline(always)]
+    pub fn at_once(&self, switch: SwitchId, host: HostId) -> AtOnce<'_> {
+        match &self.index {
+            Index::Formula(rows) => rows[switch.index()].at_once(host),
+            Index::Runs(_) => AtOnce::Ask,
+        }
     }
 
     /// The set of a switch towards a host, and its number.
@@ -186,8 +215,10 @@ impl Near {
             stride: Divisor::by(shape.stride),
             down: Down::of(children),
             number,
-            up: self.sets[up_number as usize],
-            up_number,
+            up: Numbered {
+                set: self.sets[up_number as usize],
+                number: SetId(up_number),
+            },
         }
     }
 
@@ -332,18 +363,30 @@ struct Row {
     /// The number of the set of the first child. Those of the others follow.
     number: u32,
     /// The set of all hosts that are not below it, and its number.
-    up: Set,
-    up_number: u32,
+    up: Numbered,
 }
 
 const _: () = assert!(size_of::<Row>() == 64);
 
 impl Row {
     #[inline(always)]
+    fn at_once(&self, HostId(host): HostId) -> AtOnce<'_> {
+        let offset = host.wrapping_sub(self.first);
+        if offset >= self.below {
+            return AtOnce::Up(&self.up);
+        }
+        if self.down.differs {
+            return AtOnce::Ask;
+        }
+        let steps = self.down.step.wrapping_mul(self.stride.divide(offset));
+        AtOnce::Only(PortId(self.down.first.wrapping_add(steps)))
+    }
+
+    #[inline(always)]
     fn find(&self, HostId(host): HostId, sets: &[Set]) -> (SetId, Set) {
         let offset = host.wrapping_sub(self.first);
         if offset >= self.below {
-            return (SetId(self.up_number), self.up);
+            return (self.up.number, self.up.set);
         }
         let child = self.stride.divide(offset);
         let number = self.number + child;

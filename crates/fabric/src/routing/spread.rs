@@ -4,7 +4,7 @@ use super::{
     Passing, Query,
     adaptive::{AdaptiveRules, Congestion, Snooped},
     conga::{Header, Leaves, Tables},
-    near::{Near, Set, SetId},
+    near::{AtOnce, Near, Numbered, Set, SetId},
     paths::Links,
 };
 use crate::{
@@ -109,13 +109,40 @@ impl Spread {
         load: impl FnMut(PortId) -> u64,
         state: &mut State,
     ) -> Option<PortId> {
-        let (_, set) = self.near.find(query.switch, query.host);
-        if set.len() < 2 {
-            return set.only();
+        match self.near.at_once(query.switch, query.host) {
+            AtOnce::Only(port) => Some(port),
+            AtOnce::Up(up) => self.choose_of(up, query, load, state),
+            AtOnce::Ask => self.search_and_choose(query, load, state),
         }
-        match self.without_state(query, set) {
-            Some(index) => Some(self.near.port(set, index)),
-            None => self.with_state(query, load, state),
+    }
+
+    /// [`Spread::choose`] where a switch has to search for the set.
+    #[inline(never)]
+    fn search_and_choose(
+        &self,
+        query: Query,
+        load: impl FnMut(PortId) -> u64,
+        state: &mut State,
+    ) -> Option<PortId> {
+        let (number, set) = self.near.find(query.switch, query.host);
+        self.choose_of(&Numbered { set, number }, query, load, state)
+    }
+
+    /// The port of a packet in a set.
+    #[inline(always)]
+    fn choose_of(
+        &self,
+        of: &Numbered,
+        query: Query,
+        load: impl FnMut(PortId) -> u64,
+        state: &mut State,
+    ) -> Option<PortId> {
+        if of.set.len() < 2 {
+            return of.set.only();
+        }
+        match self.without_state(query, of.set) {
+            Some(index) => Some(self.near.port(of.set, index)),
+            None => self.with_state(of, query, load, state),
         }
     }
 
@@ -125,11 +152,12 @@ impl Spread {
     #[inline(never)]
     fn with_state(
         &self,
+        of: &Numbered,
         query: Query,
         mut load: impl FnMut(PortId) -> u64,
         state: &mut State,
     ) -> Option<PortId> {
-        let (number, set) = self.near.find(query.switch, query.host);
+        let Numbered { set, number } = *of;
         let index = match &self.rule {
             Rule::Random => state.of(number).draw(query.path, set.len()),
             Rule::Drill => {
@@ -158,55 +186,78 @@ impl Spread {
     }
 
     /// See [`super::Routes::pass`].
+    #[inline(always)]
     pub fn pass(
         &self,
         passing: Passing,
         rate: impl Fn(PortId) -> u64,
         state: &mut State,
     ) -> Option<(PortId, u32)> {
-        let Passing { query, bytes, .. } = passing;
-        let (number, set) = self.near.find(query.switch, query.host);
+        let query = passing.query;
         let Rule::Conga { gap_ps, leaves } = &self.rule else {
             return self.peek(query).map(|port| (port, query.path));
         };
-        let (here, there) = (leaves.number(query.switch), leaves.of_host(query.host));
-        if here == Some(there) {
-            if !passing.from_host {
-                let header = Header::of(query.path);
-                state.conga.arrived(there, header, query.now_ps);
-            }
-            let port = self.near.ports(set).next();
-            return port.map(|port| (port, query.path));
-        }
-        let (port, mut header) = match here {
-            Some(leaf) if passing.from_host && set.len() > 0 => {
-                let uplink = |tables: &mut Tables, index: usize| {
-                    let port = self.near.port(set, index);
-                    let uplink = (port, leaves.tag(port));
-                    tables.of_uplink((leaf, there), uplink, rate(port), query.now_ps)
-                };
-                let index = state.conga_flowlet(number, query, (set.len(), *gap_ps), uplink);
-                let port = self.near.port(set, index);
-                let (told_tag, told) = state.conga.tell(leaf, there, query.now_ps);
-                let header = Header {
-                    congestion: 0,
-                    leaf,
-                    tag: leaves.tag(port),
-                    told_tag,
-                    told,
-                    hash: query.path as u8,
-                };
-                (port, header)
+        let (number, set) = self.near.find(query.switch, query.host);
+        let found = Numbered { set, number };
+        let set = found.set;
+        let (port, path) = match leaves.number(query.switch) {
+            Some(leaf) if leaf == leaves.of_host(query.host) => {
+                if !passing.from_host {
+                    let header = Header::of(query.path);
+                    state.conga.arrived(leaf, header, query.now_ps);
+                }
+                let port = self.near.ports(set).next();
+                return port.map(|port| (port, query.path));
             }
             _ if set.len() == 0 => return None,
-            _ => {
-                let index = hashed(query.path & Header::HASHED, query.switch, set.len());
-                (self.near.port(set, index), Header::of(query.path))
+            Some(leaf) if passing.from_host => {
+                let from = (leaf, &found);
+                self.enter((*gap_ps, leaves), query, from, &rate, state)
             }
+            _ => match set.only() {
+                Some(port) => (port, query.path),
+                None => {
+                    let hash = query.path & Header::HASHED;
+                    let index = hashed(hash, query.switch, set.len());
+                    (self.near.port(set, index), query.path)
+                }
+            },
         };
-        let congestion = state.conga.sent(port, bytes, rate(port), query.now_ps);
-        header.congestion = header.congestion.max(congestion);
-        Some((port, header.value()))
+        let tables = &mut state.conga;
+        let congestion = tables.sent(port, passing.bytes, rate(port), query.now_ps);
+        Some((port, Header::raised(path, congestion)))
+    }
+
+    /// A packet comes from a host to its first leaf, with CONGA: its uplink, and its path value
+    /// from here on.
+    #[inline(always)]
+    fn enter(
+        &self,
+        (gap_ps, leaves): (u64, &Leaves),
+        query: Query,
+        (leaf, found): (u16, &Numbered),
+        rate: &impl Fn(PortId) -> u64,
+        state: &mut State,
+    ) -> (PortId, u32) {
+        let there = leaves.of_host(query.host);
+        let Numbered { set, number } = *found;
+        let uplink = |tables: &mut Tables, index: usize| {
+            let port = self.near.port(set, index);
+            let uplink = (port, leaves.tag(port));
+            tables.of_uplink((leaf, there), uplink, rate(port), query.now_ps)
+        };
+        let index = state.conga_flowlet(number, query, (set.len(), gap_ps), uplink);
+        let port = self.near.port(set, index);
+        let (told_tag, told) = state.conga.tell(leaf, there, query.now_ps);
+        let header = Header {
+            congestion: 0,
+            leaf,
+            tag: leaves.tag(port),
+            told_tag,
+            told,
+            hash: query.path as u8,
+        };
+        (port, header.value())
     }
 
     /// The index of a packet's port in a set of several, if the rule needs no state for it.
@@ -307,16 +358,16 @@ impl State {
         congestion: impl Fn(&mut Tables, usize) -> u8,
     ) -> usize {
         let at = Flowlet::place(query.path);
-        let flowlet = self.of(set).flowlets()[at];
-        let index = match flowlet.current(query.now_ps, gap_ps) {
-            Some(index) => index,
-            None => {
-                let tables = &mut self.conga;
-                let levels: Vec<u8> = (0..count).map(|index| congestion(tables, index)).collect();
-                let drawn = self.of(set).draw(query.path, count);
-                flowlet.least(&levels, drawn)
-            }
-        };
+        let flowlet = &mut self.of(set).flowlets()[at];
+        if let Some(index) = flowlet.current(query.now_ps, gap_ps) {
+            flowlet.last_ps = query.now_ps;
+            return index;
+        }
+        let flowlet = *flowlet;
+        let tables = &mut self.conga;
+        let levels: Vec<u8> = (0..count).map(|index| congestion(tables, index)).collect();
+        let drawn = self.of(set).draw(query.path, count);
+        let index = flowlet.least(&levels, drawn);
         self.of(set).flowlets()[at] = Flowlet::at(index, query.now_ps);
         index
     }
@@ -381,17 +432,27 @@ impl SetState {
 
     fn flowlet(&mut self, query: Query, count: usize, gap_ps: u64) -> usize {
         let at = Flowlet::place(query.path);
-        let current = self.flowlets()[at].current(query.now_ps, gap_ps);
-        let index = current.unwrap_or_else(|| self.draw(query.path, count));
+        let flowlet = &mut self.flowlets()[at];
+        if let Some(index) = flowlet.current(query.now_ps, gap_ps) {
+            flowlet.last_ps = query.now_ps;
+            return index;
+        }
+        let index = self.draw(query.path, count);
         self.flowlets()[at] = Flowlet::at(index, query.now_ps);
         index
     }
 
     #[inline]
     fn flowlets(&mut self) -> &mut [Flowlet; FLOWLETS] {
-        let none = || Box::new([Flowlet::default(); FLOWLETS]);
-        self.flowlets.get_or_insert_with(none)
+        self.flowlets.get_or_insert_with(no_flowlets)
     }
+}
+
+/// Its 16 KB would be on the stack of the caller, each time, if that made it.
+#[cold]
+#[inline(never)]
+fn no_flowlets() -> Box<[Flowlet; FLOWLETS]> {
+    Box::new([Flowlet::default(); FLOWLETS])
 }
 
 /// The upper half of a hash as an index below `count`.

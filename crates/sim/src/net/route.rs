@@ -116,8 +116,21 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// [`Net::choose`] where switches learn from what passes them or there are many ends.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn look_and_choose(
+        &mut self,
+        port: PortId,
+        switch: SwitchId,
+        packet: Handle,
+    ) -> Option<PortId> {
+        match self.rewrites {
+            true => self.pass_switch(port.opposite(), switch, packet),
+            false => self.snoop_and_choose(port, switch, packet),
+        }
+    }
+
+    #[inline(never)]
+    fn snoop_and_choose(
         &mut self,
         port: PortId,
         switch: SwitchId,
@@ -137,9 +150,6 @@ impl<F: PacketFabric> Net<F> {
     /// A packet arrives at a switch that learns from some, or has schemes of priorities. Returns
     /// the port by which it continues; `None` if that is [`Net::choose`]'s.
     fn snoop_arrived(&mut self, port: PortId, switch: SwitchId, packet: Handle) -> Option<PortId> {
-        if self.routes.rewrites() {
-            return self.pass_switch(port.opposite(), switch, packet);
-        }
         let body = &self.fabric.ports().pool[packet].body;
         match matches!(body, Body::Notification(_)) || self.routes.has_own() {
             true => self.snoop(port.opposite(), switch, packet),
@@ -168,6 +178,7 @@ impl<F: PacketFabric> Net<F> {
 
     /// A packet arrives at a switch that rewrites path values; `back` is the port that leads to
     /// where it comes from.
+    #[inline(never)]
     fn pass_switch(&mut self, back: PortId, switch: SwitchId, handle: Handle) -> Option<PortId> {
         let packet = &self.fabric.ports().pool[handle];
         let passing = Passing {
@@ -179,6 +190,9 @@ impl<F: PacketFabric> Net<F> {
         let rate = |port| ports.rate_bps(port);
         let (port, path) = pass(&self.routes, passing, rate, &mut self.routing)?;
         self.fabric.pool_mut()[handle].path = path;
+        if self.has_many_ends {
+            self.fetch_receiver(port, handle);
+        }
         Some(port)
     }
 
