@@ -447,6 +447,49 @@ impl Routes {
         }
         hops
     }
+
+    /// Whether [`Routes::hops`] are any, or none is needed. Ports of switches lie on shortest
+    /// paths, so that the first switch knows.
+    pub fn leads(&self, graph: &Graph, from: HostId, to: HostId) -> bool {
+        let Some(adapter) = graph.adapter(from).filter(|_| from != to) else {
+            return from == to;
+        };
+        match (graph.node(graph.far(adapter)), &self.kind) {
+            (Node::Host(host), _) => host == to,
+            (Node::Switch(_), Kind::Tree(_)) => true,
+            (Node::Switch(switch), Kind::Table(table)) => table.port(switch, to).is_some(),
+            (Node::Switch(switch), Kind::Spread(spread)) => {
+                spread.equal(switch, to).next().is_some()
+            }
+        }
+    }
+
+    /// Of [`Routes::hops`] those that have one port, in order: what every packet takes.
+    pub fn sole_hops(&self, graph: &Graph, from: HostId, to: HostId) -> Vec<PortId> {
+        if let Kind::Spread(_) = self.kind {
+            let hops = self.hops(graph, from, to).into_iter();
+            return hops
+                .filter(|ports| ports.len() == 1)
+                .map(|ports| ports[0])
+                .collect();
+        }
+        let mut ports = Vec::new();
+        let mut next = graph.adapter(from).filter(|_| from != to);
+        while let Some(port) = next {
+            ports.push(port);
+            next = match graph.node(graph.far(port)) {
+                Node::Switch(switch) => self.look_up(Query {
+                    switch,
+                    host: to,
+                    path: 0,
+                    now_ps: 0,
+                }),
+                Node::Host(host) if host == to => return ports,
+                Node::Host(_) => None,
+            };
+        }
+        Vec::new()
+    }
 }
 
 /// What [`Routing::Conga`] cannot do in a graph.

@@ -83,6 +83,10 @@ proptest! {
                     continue;
                 }
                 let hops = routes.hops(&graph, from, to);
+                prop_assert_eq!(routes.leads(&graph, from, to), !hops.is_empty());
+                let sole = hops.iter().filter(|ports| ports.len() == 1).flatten();
+                let sole: Vec<PortId> = sole.copied().collect();
+                prop_assert_eq!(routes.sole_hops(&graph, from, to), sole);
                 let ports = walk(&graph, [from, to], |switch| {
                     let query = query(switch, to, path);
                     let peeked = routes.peek(query);
@@ -205,6 +209,8 @@ fn hosts_do_not_forward() {
         assert_eq!(choose(2), None);
         assert!(choose(1).is_some());
         assert!(routes.hops(&graph, HostId(0), HostId(2)).is_empty());
+        assert!(!routes.leads(&graph, HostId(0), HostId(2)));
+        assert!(routes.sole_hops(&graph, HostId(0), HostId(2)).is_empty());
     }
 }
 

@@ -146,7 +146,7 @@ fn check_paths(table: &Table<'_>, variant: &Variant, graph: &Graph, routes: &Rou
         };
         let mut ways = traffic.pairs.iter().flat_map(hosts);
         let unreachable = ways.find(|&(from, to)| {
-            from != to && checked.insert((from, to)) && routes.hops(graph, from, to).is_empty()
+            from != to && checked.insert((from, to)) && !routes.leads(graph, from, to)
         });
         let item = tables.iter().find(|(name, _)| *name == traffic.name);
         if let (Some((from, to)), Some((_, item))) = (unreachable, item) {

@@ -1,9 +1,6 @@
 //! `[network]`: topologies, links, marking, and which links the experiment is about.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::time::Duration;
 
 use sluicegate_config::{
     table::{Item, Table, nearest},
@@ -627,8 +624,7 @@ pub fn mark_bottlenecks(variant: &mut Variant, network: &Network, graph: &Graph,
 
 /// Only hops that every path of a pair takes count: which of several it is a hash may choose.
 fn converging(variant: &Variant, graph: &Graph, routes: &Routes) -> Vec<usize> {
-    let mut inputs: BTreeMap<PortId, BTreeSet<PortId>> = BTreeMap::new();
-    let mut crossed = BTreeSet::new();
+    let mut crossed = vec![Inputs::Unused; graph.ports().len()];
     // Probes watch queues; they do not make them.
     let loads = variant
         .traffic
@@ -637,26 +633,45 @@ fn converging(variant: &Variant, graph: &Graph, routes: &Routes) -> Vec<usize> {
     let pairs = loads.flat_map(|load| load.pairs.iter().map(|pair| (load.priority, pair)));
     for (priority, (from, to)) in pairs {
         let (from, to) = (variant.tenants[*from].host, variant.tenants[*to].host);
-        let hops = routes.of(priority).hops(graph, from, to).into_iter();
-        let path: Vec<PortId> = hops
-            .filter(|ports| ports.len() == 1)
-            .map(|ports| ports[0])
-            .collect();
-        crossed.extend(path.iter().filter(|port| port.is_forward()).copied());
-        for ports in path.windows(2) {
-            inputs.entry(ports[1]).or_default().insert(ports[0]);
+        let mut before = None;
+        for port in routes.of(priority).sole_hops(graph, from, to) {
+            let inputs = &mut crossed[port.index()];
+            *inputs = inputs.and(before);
+            before = Some(port);
         }
     }
     // A link's queue is described in the direction a to b.
-    let meets = inputs
-        .iter()
-        .filter(|(port, inputs)| port.is_forward() && inputs.len() > 1);
-    let meeting: Vec<usize> = meets.map(|(port, _)| port.link()).collect();
+    let forward = || graph.ports().filter(|port| port.is_forward());
+    let meets = forward().filter(|port| crossed[port.index()] == Inputs::Several);
+    let meeting: Vec<usize> = meets.map(|port| port.link()).collect();
     if !meeting.is_empty() {
         return meeting;
     }
-    let rate = |port: &PortId| variant.links[port.link()].rate_bps;
-    let slowest = crossed.iter().map(rate).min();
-    let slow = crossed.iter().filter(|port| Some(rate(port)) == slowest);
+    let used = || forward().filter(|port| crossed[port.index()] != Inputs::Unused);
+    let rate = |port: PortId| variant.links[port.link()].rate_bps;
+    let slowest = used().map(rate).min();
+    let slow = used().filter(|port| Some(rate(*port)) == slowest);
     slow.map(|port| port.link()).collect()
+}
+
+/// The ports by which traffic comes to one that it crosses.
+#[derive(Clone, Copy, PartialEq)]
+enum Inputs {
+    Unused,
+    None,
+    One(PortId),
+    Several,
+}
+
+impl Inputs {
+    /// With traffic that comes by this port, or from its host.
+    fn and(self, input: Option<PortId>) -> Self {
+        match (self, input) {
+            (Self::Several, _) => Self::Several,
+            (Self::One(one), Some(other)) if one != other => Self::Several,
+            (Self::One(_), _) => self,
+            (_, Some(input)) => Self::One(input),
+            (_, None) => Self::None,
+        }
+    }
 }
