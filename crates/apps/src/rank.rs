@@ -217,6 +217,9 @@ impl Rank {
             let ahead = number as usize + AHEAD;
             prefetch_index(self.operations.operations(), ahead);
             prefetch_index(&self.times, ahead);
+            if self.lines.len() >= MANY {
+                self.progress.fetch_behind(&self.operations, number);
+            }
             match operation.kind {
                 Kind::Compute => self.compute(io, number),
                 Kind::Send => {

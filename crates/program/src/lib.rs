@@ -19,6 +19,7 @@ mod weave;
 
 use std::fmt;
 
+use prefetch_index::prefetch_index;
 use serde::{Deserialize, Serialize};
 
 pub use matching::{Matcher, Message};
@@ -33,6 +34,9 @@ pub const ANY_TAG: u32 = u32::MAX;
 
 /// Most ranks of a program.
 pub const RANKS_MAX: u32 = 1 << 16;
+
+/// Numbers in a cache line: what is that far behind an operation is fetched when it begins.
+const AHEAD: usize = 16;
 
 /// Most operations of a rank.
 pub const OPERATIONS_MAX: usize = 1 << 30;
@@ -115,6 +119,16 @@ impl Rank {
         })
     }
 
+    /// Fetches from memory what [`Rank::dependents`] reads of operations a line behind this one.
+    #[inline]
+    fn fetch_dependents(&self, operation: u32) {
+        let behind = operation as usize + AHEAD;
+        prefetch_index(&self.first, behind);
+        if let Some(first) = self.first.get(operation as usize) {
+            prefetch_index(&self.dependents, *first as usize + AHEAD);
+        }
+    }
+
     /// ` at line 5` or ` at offset 120`; nothing if it was generated.
     pub fn place(&self, operation: u32) -> String {
         match &self.places {
@@ -190,16 +204,19 @@ impl Program {
 
     /// The pairs of ranks that exchange messages, the lower first, in order; each once.
     pub fn pairs(&self) -> Vec<(u32, u32)> {
-        let mut pairs = std::collections::BTreeSet::new();
+        let mut pairs = Vec::new();
         for (me, rank) in self.ranks.iter().enumerate() {
             let sends = rank.operations.iter().filter(|op| op.kind == Kind::Send);
             let mut peers: Vec<u32> = sends.map(|op| op.peer).collect();
             peers.sort_unstable();
             peers.dedup();
             let me = me as u32;
-            pairs.extend(peers.into_iter().map(|peer| (me.min(peer), me.max(peer))));
+            let peers = peers.into_iter().filter(|peer| *peer != me);
+            pairs.extend(peers.map(|peer| (me.min(peer), me.max(peer))));
         }
-        pairs.into_iter().filter(|(a, b)| a != b).collect()
+        pairs.sort_unstable();
+        pairs.dedup();
+        pairs
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::Rank;
+use prefetch_index::prefetch_index;
+
+use crate::{AHEAD, Rank};
 
 /// How far a rank is.
 #[derive(Clone, Debug)]
@@ -28,6 +30,14 @@ impl Progress {
     /// Takes the next operation that may begin, in the order in which they became free.
     pub fn take(&mut self) -> Option<u32> {
         self.ready.pop_front()
+    }
+
+    /// Fetches from memory what will be read of the operations behind this one, of a program with
+    /// so many ranks that each finds nothing in a near cache when its turn comes.
+    #[inline]
+    pub fn fetch_behind(&self, rank: &Rank, operation: u32) {
+        prefetch_index(&self.missing, operation as usize + AHEAD);
+        rank.fetch_dependents(operation);
     }
 
     /// An operation has begun. `freed` hears of each that may begin now.
