@@ -39,6 +39,15 @@ impl<F: Frame> Ports<F> {
                 Accepted::Leaves
             }
             Offer::Queued => Accepted::Leaves,
+            rare => self.accept_rare(rare, frame),
+        }
+    }
+
+    /// Apart, so that the two usual cases are told by comparisons and not by a table of jumps.
+    #[cold]
+    fn accept_rare(&mut self, offer: Offer, frame: Handle) -> Accepted {
+        match offer {
+            Offer::First(_) | Offer::Queued => Accepted::Leaves,
             Offer::Away(arrival_ps) => Accepted::Away(arrival_ps),
             Offer::Dropped(_) => {
                 self.pool.release(frame);

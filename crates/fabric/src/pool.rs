@@ -48,14 +48,19 @@ impl<F> Pool<F> {
             arrival_ps: 0,
             next_ps: 0,
         };
-        if self.free == NIL {
-            self.nodes.push(node);
-            return self.nodes.len() as Handle - 1;
-        }
         let handle = self.free;
-        self.free = self.nodes[handle as usize].next;
-        self.nodes[handle as usize] = node;
-        handle
+        match self.nodes.get_mut(handle as usize) {
+            Some(place) => {
+                self.free = place.next;
+                *place = node;
+                handle
+            }
+            // Not a function of its own: a frame that is passed on is first made elsewhere.
+            None => {
+                self.nodes.push(node);
+                self.nodes.len() as Handle - 1
+            }
+        }
     }
 
     /// Releases a frame: its place is free.

@@ -346,63 +346,49 @@ impl<F: Frame> Ports<F> {
                 return Offer::Dropped(cause);
             }
         }
-        let hot = &mut self.hot[port.index()];
-        let class = &self.classes[usize::from(hot.class)];
+        let Self {
+            hot,
+            cold,
+            classes,
+            pool,
+            ..
+        } = self;
+        let (hot, at) = (&mut hot[port.index()], port.index());
+        let class = &classes[usize::from(hot.class)];
         if hot.free_ps <= now_ps {
             (hot.leaving, hot.backlog_bytes) = (NIL, 0);
         }
-        let bytes = self.pool[frame].bytes();
+        let bytes = pool[frame].bytes();
         // Below this backlog a frame is neither dropped nor marked, even if frames that have left
         // since are counted: no need to compute the exact backlog.
         if u64::from(hot.backlog_bytes) + u64::from(bytes) > class.harmless_bytes {
-            if let Some(cause) = self.judge(port, now_ps, frame) {
-                self.cold[port.index()].drops[cause as usize] += 1;
+            let cold = &mut cold[at];
+            if let Some(cause) = hot.judge((cold, class), pool, now_ps, frame) {
+                cold.drops[cause as usize] += 1;
                 return Offer::Dropped(cause);
             }
         }
-        let hot = &mut self.hot[port.index()];
-        let class = &self.classes[usize::from(hot.class)];
         let on_wire = u64::from(bytes + class.config.overhead_bytes);
         let serialization_ps = (on_wire * class.ps_per_byte_q16) >> 16;
         let arrival_ps = if class.is_wire {
             hot.free_ps = hot.free_ps.max(now_ps) + serialization_ps;
             hot.free_ps + class.config.delay_ps
         } else {
-            self.depart(port, now_ps, serialization_ps)
+            hot.depart((&mut cold[at], class), pool, now_ps, serialization_ps)
         };
-        let hot = &mut self.hot[port.index()];
-        self.pool.sent(frame, arrival_ps);
+        pool.sent(frame, arrival_ps);
         hot.backlog_bytes += bytes;
         hot.accepted += 1;
         hot.accepted_bytes += u64::from(bytes);
         if hot.leaving == NIL {
             hot.leaving = frame;
         }
-        let is_first = hot.append(&mut self.pool, frame, arrival_ps);
+        let is_first = hot.append(pool, frame, arrival_ps);
         match (hot.is_away(), is_first) {
             (true, _) => Offer::Away(arrival_ps),
             (false, true) => Offer::First(arrival_ps),
             (false, false) => Offer::Queued,
         }
-    }
-
-    /// When a frame arrives whose port is no plain wire: a host's, whose CPU may be late, or a
-    /// token bucket.
-    fn depart(&mut self, port: PortId, now_ps: u64, serialization_ps: u64) -> u64 {
-        let hot = &mut self.hot[port.index()];
-        let config = &self.classes[usize::from(hot.class)].config;
-        let mut ready_ps = now_ps;
-        if hot.free_ps < now_ps {
-            ready_ps += self.cold[port.index()].late_ps(config.jitter_ps, config.jitter_mean_ps);
-        }
-        let saved_ps = ready_ps.saturating_sub(config.burst_ps);
-        hot.free_ps = hot.free_ps.max(saved_ps) + serialization_ps;
-        let arrival_ps = hot.free_ps.max(ready_ps) + config.delay_ps;
-        if hot.first == NIL {
-            return arrival_ps;
-        }
-        // A late frame delays those behind it.
-        arrival_ps.max(self.pool.arrival_ps(hot.last))
     }
 
     /// The first frame under way is at the other end. Returns it, and when the next one will be;
@@ -478,40 +464,6 @@ impl<F: Frame> Ports<F> {
         }
         let full = unusual & SHARED != 0 && !self.fits_memory(port, now_ps, frame);
         full.then_some(Drop::Buffer)
-    }
-
-    /// The cause for which an arriving frame is dropped; `None` if it is accepted, and marked if
-    /// AQM says so.
-    fn judge(&mut self, port: PortId, now_ps: u64, frame: Handle) -> Option<Drop> {
-        let (hot, cold) = (&mut self.hot[port.index()], &mut self.cold[port.index()]);
-        let class = &self.classes[usize::from(hot.class)];
-        let backlog_bytes = hot.drain(&self.pool, now_ps, class.config.delay_ps);
-        let frame = &mut self.pool[frame];
-        let bytes = frame.bytes();
-        if u64::from(backlog_bytes) + u64::from(bytes) > class.config.limit_bytes {
-            return Some(Drop::Tail);
-        }
-        let aqm = &class.config.aqm;
-        if aqm.kind == 0 {
-            return None;
-        }
-        let arriving = Arriving {
-            now_ns: now_ps / PS_PER_NS,
-            backlog_bytes,
-            bytes,
-            ect: frame.is_ect(),
-            random: if aqm.kind == 1 { 0 } else { cold.draw() },
-        };
-        match aqm.arrival(&mut cold.red, arriving) {
-            Arrival::Pass => None,
-            Arrival::Mark => {
-                frame.mark();
-                cold.marks += 1;
-                None
-            }
-            Arrival::Drop if aqm.kind == 1 => Some(Drop::NotEct),
-            Arrival::Drop => Some(Drop::Red),
-        }
     }
 
     /// Whether the memory that the port shares has room for a frame.
@@ -664,6 +616,69 @@ impl Hot {
             pool.link_after(before, frame, arrival_ps);
         }
         is_first
+    }
+
+    /// The cause for which an arriving frame is dropped; `None` if it is accepted, and marked if
+    /// AQM says so.
+    #[inline(never)]
+    fn judge<F: Frame>(
+        &mut self,
+        (cold, class): (&mut Cold, &Class),
+        pool: &mut Pool<F>,
+        now_ps: u64,
+        frame: Handle,
+    ) -> Option<Drop> {
+        let backlog_bytes = self.drain(pool, now_ps, class.config.delay_ps);
+        let frame = &mut pool[frame];
+        let bytes = frame.bytes();
+        if u64::from(backlog_bytes) + u64::from(bytes) > class.config.limit_bytes {
+            return Some(Drop::Tail);
+        }
+        let aqm = &class.config.aqm;
+        if aqm.kind == 0 {
+            return None;
+        }
+        let arriving = Arriving {
+            now_ns: now_ps / PS_PER_NS,
+            backlog_bytes,
+            bytes,
+            ect: frame.is_ect(),
+            random: if aqm.kind == 1 { 0 } else { cold.draw() },
+        };
+        match aqm.arrival(&mut cold.red, arriving) {
+            Arrival::Pass => None,
+            Arrival::Mark => {
+                frame.mark();
+                cold.marks += 1;
+                None
+            }
+            Arrival::Drop if aqm.kind == 1 => Some(Drop::NotEct),
+            Arrival::Drop => Some(Drop::Red),
+        }
+    }
+
+    /// When a frame arrives whose port is no plain wire: a host's, whose CPU may be late, or a
+    /// token bucket.
+    fn depart<F>(
+        &mut self,
+        (cold, class): (&mut Cold, &Class),
+        pool: &Pool<F>,
+        now_ps: u64,
+        serialization_ps: u64,
+    ) -> u64 {
+        let config = &class.config;
+        let mut ready_ps = now_ps;
+        if self.free_ps < now_ps {
+            ready_ps += cold.late_ps(config.jitter_ps, config.jitter_mean_ps);
+        }
+        let saved_ps = ready_ps.saturating_sub(config.burst_ps);
+        self.free_ps = self.free_ps.max(saved_ps) + serialization_ps;
+        let arrival_ps = self.free_ps.max(ready_ps) + config.delay_ps;
+        if self.first == NIL {
+            return arrival_ps;
+        }
+        // A late frame delays those behind it.
+        arrival_ps.max(pool.arrival_ps(self.last))
     }
 
     /// Updates the backlog by the frames that have left the queue; returns the bytes that have not.

@@ -49,8 +49,19 @@ pub struct Part<A = App, F = Plain> {
 }
 
 impl<A: Actor, F: PacketFabric> Part<A, F> {
+    /// Handles events before `until_ps`, at most so many; false if none is left before.
+    #[inline(never)]
+    fn steps_before(&mut self, until_ps: u64, most: u64) -> bool {
+        for _ in 0..most {
+            if !self.step_before(until_ps) {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Handles the next event before `until_ps` and notifies actors of it; false if there is none.
-    #[inline]
+    #[inline(always)]
     fn step_before(&mut self, until_ps: u64) -> bool {
         if !self.net.step_before(until_ps) {
             return false;
@@ -113,10 +124,9 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
     pub fn run_until(&mut self, until_ps: u64, look: Look<'_>) -> Result<()> {
         match self.parts.as_mut_slice() {
             [part] => {
-                while part.step_before(until_ps) {
-                    if part.net.events() % EVENTS_PER_LOOK == 0 {
-                        look(part.net.hops(), part.net.now_ps())?;
-                    }
+                let most = |events: u64| EVENTS_PER_LOOK - events % EVENTS_PER_LOOK;
+                while part.steps_before(until_ps, most(part.net.events())) {
+                    look(part.net.hops(), part.net.now_ps())?;
                 }
                 part.net.pass(until_ps);
             }
@@ -152,7 +162,7 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
             }
             let end_ps = begin_ps.saturating_add(self.lookahead_ps.max(1));
             for part in &mut self.parts {
-                while part.step_before(end_ps.min(until_ps)) {}
+                part.steps_before(end_ps.min(until_ps), u64::MAX);
             }
             let events = self.events();
             if window % WINDOWS_PER_LOOK == 0 || events - looked >= EVENTS_PER_LOOK {
@@ -399,7 +409,7 @@ impl Member<'_> {
                 break;
             }
             let end_ps = begin_ps.saturating_add(lookahead_ps).min(until_ps);
-            while part.step_before(end_ps) {}
+            part.steps_before(end_ps, u64::MAX);
             let many = part.net.events() - looked >= EVENTS_PER_LOOK;
             if many || window % WINDOWS_PER_LOOK == 0 {
                 looked = part.net.events();

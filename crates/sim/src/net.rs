@@ -116,7 +116,7 @@ pub struct Net<F = Plain> {
     /// Captures and measurements of packets under way.
     pub observers: Observers,
     /// Scratch memory of [`Net::fetch`].
-    outs: Vec<PortId>,
+    ahead: ahead::Ahead,
     counts: Counts,
 }
 
@@ -199,7 +199,7 @@ impl<F: PacketFabric> Net<F> {
             routing: route::State::default(),
             bleach: false,
             observers: Observers::default(),
-            outs: Vec::new(),
+            ahead: ahead::Ahead::default(),
             counts: Counts::default(),
         };
         for host in HostId::first(net.hosts.len()) {
@@ -259,9 +259,17 @@ impl<F: PacketFabric> Net<F> {
     #[inline(always)]
     fn handle(&mut self, time_ps: u64, source: Source) {
         self.clock.begin_event(time_ps);
+        // By far the most frequent kind.
+        match source >> KIND_BITS {
+            PORT => self.arrive(PortId(source & ((1 << KIND_BITS) - 1))),
+            _ => self.handle_other(time_ps, source),
+        }
+    }
+
+    #[inline(never)]
+    fn handle_other(&mut self, time_ps: u64, source: Source) {
         let index = source & ((1 << KIND_BITS) - 1);
         match source >> KIND_BITS {
-            PORT => self.arrive(PortId(index)),
             ADAPTER => self.adapter_is_free(HostId(index)),
             END => self.end_timer(index, time_ps),
             LATE => self.arrive_late(PortId(index)),
@@ -424,7 +432,7 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// A packet arrives at the host of its receiver.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn receive(&mut self, port: PortId, host: HostId, handle: Handle) {
         if self.hosts[host.index()].troubles.diverts {
             return self.divert(port, host, handle);
@@ -445,6 +453,7 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// A packet that has arrived passes to the stack or the socket of its receiver.
+    #[inline(always)]
     fn hand_to_stack(&mut self, host: HostId, handle: Handle) {
         self.note_path(handle);
         let packet = &self.fabric.ports().pool[handle];
@@ -458,9 +467,13 @@ impl<F: PacketFabric> Net<F> {
             self.fabric.pool_mut().release(handle);
             return self.pass_up(host, end, header, &mut { NO_COLD_FIELDS });
         }
+        // The stack is part of this function, so that the segment is never stored as a whole.
         let segment = header.segment(&NO_COLD_FIELDS.blocks);
         self.fabric.pool_mut().release(handle);
-        self.hand_up(end, &segment);
+        self.counts.handed += 1;
+        if end != NO_END {
+            self.deliver(end, &segment);
+        }
     }
 
     fn receive_with_cold_fields(&mut self, host: HostId, handle: Handle) {
@@ -479,7 +492,7 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// A packet passes from the adapter through the vNIC stage to the stack.
-    #[inline]
+    #[inline(never)]
     fn pass_up(&mut self, host: HostId, end: EndId, mut header: TcpHeader, cold: &mut ColdFields) {
         if end != NO_END && self.hosts[host.index()].switch.vnics.is_some() {
             let (action, _) = self.enforce(host, end, Direction::ToTenant, &mut header, cold);
@@ -574,6 +587,7 @@ impl<F: PacketFabric> Net<F> {
         (Action::Pass, fack)
     }
 
+    #[inline(always)]
     fn deliver(&mut self, end: EndId, segment: &Segment) {
         let now_ns = self.now_ns();
         if let Some(tcp) = &mut self.sockets.ends[end as usize].tcp {
@@ -585,7 +599,7 @@ impl<F: PacketFabric> Net<F> {
         {
             self.listen(end, segment);
         }
-        self.serve_end(end);
+        self.serve_end_inlined(end);
     }
 
     /// A SYN makes the stack of an end that has none yet.
@@ -599,7 +613,13 @@ impl<F: PacketFabric> Net<F> {
 
     /// Sends the pending packets of an end and sets its timer. It is called after each event at an
     /// end.
+    #[inline(never)]
     pub(crate) fn serve_end(&mut self, end: EndId) {
+        self.serve_end_inlined(end);
+    }
+
+    #[inline(always)]
+    fn serve_end_inlined(&mut self, end: EndId) {
         let state = &self.sockets.ends[end as usize];
         if state.tcp.is_none() && state.datagrams.is_none() && state.may_listen() {
             return;
@@ -621,16 +641,22 @@ impl<F: PacketFabric> Net<F> {
 
     /// Sets the timer of an end. A timer that is set already stays if it fires earlier than the
     /// stack needs; the end sets it again when it fires.
-    #[inline]
+    #[inline(always)]
     fn set_timer(&mut self, end: EndId) {
-        let state = &mut self.sockets.ends[end as usize];
+        let state = &self.sockets.ends[end as usize];
         let Some(tcp) = &state.tcp else { return };
         let deadline_ps = tcp.deadline_ns().saturating_mul(1_000);
         state.awaits_nothing = deadline_ps == u64::MAX;
         if deadline_ps < state.timer_ps {
-            state.timer_ps = deadline_ps.max(self.clock.now_ps);
-            self.clock.wheel.push(state.timer_ps, source(END, end));
+            self.advance_timer(end, deadline_ps);
         }
+    }
+
+    #[inline(never)]
+    fn advance_timer(&mut self, end: EndId, deadline_ps: u64) {
+        let state = &mut self.sockets.ends[end as usize];
+        state.timer_ps = deadline_ps.max(self.clock.now_ps);
+        self.clock.wheel.push(state.timer_ps, source(END, end));
     }
 
     fn end_timer(&mut self, end: EndId, time_ps: u64) {

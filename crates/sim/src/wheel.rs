@@ -5,8 +5,13 @@
 //! at the level of the highest digit in which its slot differs from the present one, and falls down
 //! as time comes near. The present slot is a sorted list, so that the order is exact whatever the
 //! slots are.
+//!
+//! A large network has thousands of events in a slot. They lie side by side in [`Run`]s: a list of
+//! single events would be a cache miss for each, one after the other.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, ops::Range};
+
+use prefetch_index::prefetch_index;
 
 /// The source of an event. Of two events at one time that of the smaller source goes first.
 pub type Source = u32;
@@ -22,15 +27,107 @@ const NIL: u32 = u32::MAX;
 /// is in the nearer caches, and reading it twice costs more than waiting for the rest
 /// (docs/performance.md).
 const MANY: usize = 32;
+/// So many events are prefetched for at a time: what they need fits into the nearest cache.
+const BATCH: usize = 64;
 
-#[derive(Clone, Copy)]
-struct Entry {
+/// Some events of one slot, in two cache lines.
+#[repr(C, align(64))]
+struct Run<E, const N: usize> {
+    /// Further events of the slot, or the next free run.
+    next: u32,
+    /// How many there are, at least 1.
+    len: u32,
+    events: [E; N],
+}
+
+const _: () = assert!(size_of::<Run<u64, 15>>() == 128);
+const _: () = assert!(size_of::<Run<Far, 7>>() == 128);
+
+/// Runs of slots, and free ones.
+struct Runs<E, const N: usize> {
+    runs: Vec<Run<E, N>>,
+    free: u32,
+}
+
+impl<E: Copy + Default, const N: usize> Runs<E, N> {
+    const fn new() -> Self {
+        Self {
+            runs: Vec::new(),
+            free: NIL,
+        }
+    }
+
+    /// Adds an event to a slot of a level.
+    #[inline(always)]
+    fn add(&mut self, level: &mut Level, digit: usize, event: E) {
+        let digit = digit % DIGITS;
+        if let Some(run) = self.runs.get_mut(level.heads[digit] as usize) {
+            if let Some(place) = run.events.get_mut(run.len as usize) {
+                *place = event;
+                run.len += 1;
+                return;
+            }
+        }
+        match self.runs.get_mut(self.free as usize) {
+            Some(run) => {
+                let index = std::mem::replace(&mut self.free, run.next);
+                run.next = level.push(digit, index);
+                run.len = 1;
+                run.events[0] = event;
+            }
+            None => self.grow(level, digit, event),
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, level: &mut Level, digit: usize, event: E) {
+        let next = level.push(digit, self.runs.len() as u32);
+        let mut events = [E::default(); N];
+        events[0] = event;
+        let len = 1;
+        self.runs.push(Run { next, len, events });
+    }
+
+    /// A run that is free from now on. The next one but one is prefetched.
+    #[inline(always)]
+    fn take(&mut self, index: u32) -> (u32, &Run<E, N>) {
+        let run = &mut self.runs[index as usize];
+        let next = std::mem::replace(&mut run.next, self.free);
+        self.free = index;
+        if let Some(run) = self.runs.get(next as usize) {
+            prefetch_index(&self.runs, run.next as usize);
+        }
+        (next, &self.runs[index as usize])
+    }
+}
+
+impl<E, const N: usize> Run<E, N> {
+    fn events(&self) -> &[E] {
+        self.events.get(..self.len as usize).unwrap_or_default()
+    }
+}
+
+/// An event of a known slot of the lowest level: its time in the slot, then its source.
+#[inline(always)]
+fn brief(time_ps: u64, source: Source) -> u64 {
+    (time_ps & ((1 << SLOT_BITS) - 1)) << Source::BITS | u64::from(source)
+}
+
+/// The time of a [`brief`] event of this slot.
+#[inline(always)]
+fn time_of(slot: u64, brief: u64) -> u64 {
+    slot << SLOT_BITS | brief >> Source::BITS
+}
+
+/// An event of a higher level.
+#[derive(Clone, Copy, Default)]
+struct Far {
     time_ps: u64,
     source: Source,
-    next: u32,
 }
 
 struct Level {
+    /// The first run of each slot.
     heads: Box<[u32; DIGITS]>,
     occupied: [u64; DIGITS / 64],
     /// Words of `occupied` that are not 0.
@@ -46,7 +143,7 @@ impl Level {
         }
     }
 
-    /// Puts an entry before others of its slot; returns what is behind it.
+    /// Puts a run before others of its slot; returns what is behind it.
     #[inline]
     fn push(&mut self, digit: usize, index: u32) -> u32 {
         let digit = digit % DIGITS;
@@ -55,7 +152,7 @@ impl Level {
         std::mem::replace(&mut self.heads[digit], index)
     }
 
-    /// Empties a slot; returns its first entry.
+    /// Empties a slot; returns its first run.
     #[inline]
     fn take(&mut self, digit: usize) -> u32 {
         let digit = digit % DIGITS;
@@ -63,6 +160,28 @@ impl Level {
         *word &= !(1 << (digit % 64));
         if *word == 0 {
             self.words &= !(1 << (digit / 64));
+        }
+        std::mem::replace(&mut self.heads[digit], NIL)
+    }
+
+    /// The first occupied slot.
+    #[inline(always)]
+    fn first(&self) -> Option<usize> {
+        if self.words == 0 {
+            return None;
+        }
+        let word = self.words.trailing_zeros() as usize % self.occupied.len();
+        Some(word * 64 + self.occupied[word].trailing_zeros() as usize)
+    }
+
+    /// Empties the first occupied slot, which is `digit`.
+    #[inline(always)]
+    fn take_first(&mut self, digit: usize) -> u32 {
+        let digit = digit % DIGITS;
+        let word = &mut self.occupied[digit / 64];
+        *word &= word.wrapping_sub(1);
+        if *word == 0 {
+            self.words &= self.words.wrapping_sub(1);
         }
         std::mem::replace(&mut self.heads[digit], NIL)
     }
@@ -99,26 +218,36 @@ fn time_ps(key: u128) -> u64 {
 
 /// The queue.
 pub struct Wheel {
+    /// The occupied slots of the lowest level come after the present one.
     levels: [Level; LEVELS],
-    entries: Vec<Entry>,
-    free: u32,
+    /// The events of the lowest level, [`brief`].
+    near: Runs<u64, 15>,
+    /// Those of the others.
+    far: Runs<Far, 7>,
     /// [`key`]s of the present slot's events, the next one last.
     present: Vec<u128>,
     /// Number of the present slot.
     slot: u64,
-    /// The present slot holds many events, and they have not been prefetched for yet.
-    fresh: bool,
+    /// While fewer events are in the present slot, none of them has been prefetched for; 0 = all
+    /// have.
+    refill: usize,
+    /// Scratch memory of [`Wheel::open`].
+    scratch: Vec<u64>,
+    /// The present slot was opened with many events.
+    is_busy: bool,
 }
 
 impl Default for Wheel {
     fn default() -> Self {
         Self {
             levels: std::array::from_fn(|_| Level::new()),
-            entries: Vec::new(),
-            free: NIL,
+            near: Runs::new(),
+            far: Runs::new(),
             present: Vec::new(),
             slot: 0,
-            fresh: false,
+            refill: 0,
+            scratch: Vec::new(),
+            is_busy: false,
         }
     }
 }
@@ -129,7 +258,8 @@ impl Wheel {
     pub fn push(&mut self, time_ps: u64, source: Source) {
         let slot = time_ps >> SLOT_BITS;
         if slot > self.slot && slot ^ self.slot < DIGITS as u64 {
-            self.add(0, slot as usize, (time_ps, source));
+            let event = brief(time_ps, source);
+            self.near.add(&mut self.levels[0], slot as usize, event);
         } else {
             self.push_elsewhere(time_ps, source);
         }
@@ -143,34 +273,14 @@ impl Wheel {
             return self.push_present(key(time_ps, source));
         }
         let (level, digit) = self.place(slot);
-        self.add(level, digit, (time_ps, source));
+        let event = Far { time_ps, source };
+        self.far.add(&mut self.levels[level], digit, event);
     }
 
     fn push_present(&mut self, key: u128) {
         let at = self.present.partition_point(|&event| event > key);
         self.present.insert(at, key);
-    }
-
-    /// Makes an entry, at the place that was freed last.
-    #[inline(always)]
-    fn add(&mut self, level: usize, digit: usize, (time_ps, source): (u64, Source)) {
-        let index = match self.free {
-            NIL => self.entries.len() as u32,
-            free => free,
-        };
-        let next = self.levels[level].push(digit, index);
-        let entry = Entry {
-            time_ps,
-            source,
-            next,
-        };
-        match self.entries.get_mut(index as usize) {
-            Some(place) => {
-                self.free = place.next;
-                *place = entry;
-            }
-            None => self.entries.push(entry),
-        }
+        self.refill += usize::from(at < self.refill);
     }
 
     /// The level and digit of a slot that lies ahead.
@@ -185,24 +295,33 @@ impl Wheel {
         (level, (slot >> (DIGIT_BITS * level as u32)) as usize)
     }
 
+    /// The number of a slot of the lowest level.
+    #[inline(always)]
+    fn near_slot(&self, digit: usize) -> u64 {
+        self.slot & !(DIGITS as u64 - 1) | digit as u64
+    }
+
     /// Takes the next event if it comes before `until_ps`. The common case is a slot of the lowest
     /// level with one event, which need not become a list.
     #[inline(always)]
     pub fn pop_before(&mut self, until_ps: u64) -> Option<(u64, Source)> {
         if self.present.is_empty() {
-            if let Some(digit) = self.levels[0].after(self.slot as usize) {
+            if let Some(digit) = self.levels[0].first() {
                 let head = self.levels[0].heads[digit % DIGITS];
-                let entry = &mut self.entries[head as usize];
-                let (time_ps, source) = (entry.time_ps, entry.source);
-                if entry.next == NIL {
+                let slot = self.near_slot(digit);
+                let run = &mut self.near.runs[head as usize];
+                if run.len == 1 && run.next == NIL {
+                    let event = run.events[0];
+                    let time_ps = time_of(slot, event);
                     if time_ps >= until_ps {
                         return None;
                     }
-                    entry.next = self.free;
-                    self.free = head;
-                    self.levels[0].take(digit);
-                    self.slot = time_ps >> SLOT_BITS;
-                    return Some((time_ps, source));
+                    run.next = self.near.free;
+                    self.near.free = head;
+                    self.levels[0].take_first(digit);
+                    self.slot = slot;
+                    self.is_busy = false;
+                    return Some((time_ps, event as Source));
                 }
                 self.open(digit);
             } else {
@@ -217,20 +336,32 @@ impl Wheel {
         Some((time_ps(key), key as Source))
     }
 
-    /// Whether the present slot has many events, and [`Wheel::seen`] was not called for it yet.
+    /// Whether the present slot has many events, and the caller has not prefetched for those that
+    /// come next: [`Wheel::see`].
     #[inline]
     pub fn is_fresh(&self) -> bool {
-        self.fresh
+        self.present.len() < self.refill
     }
 
-    /// The caller has prefetched for the events of the present slot.
-    pub fn seen(&mut self) {
-        self.fresh = false;
+    /// Whether the present slot had many events.
+    #[inline]
+    pub fn is_busy(&self) -> bool {
+        self.is_busy
     }
 
-    /// Sources of events that follow next, in no order.
-    pub fn present(&self) -> impl Iterator<Item = Source> {
-        self.present.iter().map(|&key| key as Source)
+    /// The caller prefetches for the events that come next. Returns the places of some of them, for
+    /// [`Wheel::present`].
+    pub fn see(&mut self) -> Range<usize> {
+        let end = self.present.len().min(self.refill);
+        let begin = end.saturating_sub(BATCH);
+        self.refill = if begin == 0 { 0 } else { begin + 1 };
+        begin..end
+    }
+
+    /// Sources of events of the present slot, in no order.
+    pub fn present(&self, places: Range<usize>) -> impl Iterator<Item = Source> {
+        let events = self.present.get(places).unwrap_or_default();
+        events.iter().map(|&key| key as Source)
     }
 
     /// When the next event is.
@@ -264,55 +395,71 @@ impl Wheel {
         })
     }
 
-    /// Makes an occupied slot of the lowest level the present one.
+    /// Makes the first occupied slot of the lowest level the present one.
     #[inline(never)]
     fn open(&mut self, digit: usize) {
-        self.slot = self.slot & !(DIGITS as u64 - 1) | digit as u64;
-        let head = self.levels[0].take(digit);
+        self.slot = self.near_slot(digit);
+        let head = self.levels[0].take_first(digit);
         let mut index = head;
-        loop {
-            let entry = &mut self.entries[index as usize];
-            self.present.push(key(entry.time_ps, entry.source));
-            if entry.next == NIL {
-                entry.next = self.free;
-                break;
-            }
-            index = entry.next;
+        while index != NIL {
+            let (next, run) = self.near.take(index);
+            // Inverted, so that the usual order puts the next event last.
+            self.scratch
+                .extend(run.events().iter().map(|&event| !event));
+            index = next;
         }
-        self.free = head;
-        self.sort_present();
+        if self.scratch.len() > 1 {
+            self.scratch.sort_unstable();
+        }
+        let slot = self.slot;
+        let keys = self.scratch.drain(..);
+        let keys = keys.map(|event| key(time_of(slot, !event), !event as Source));
+        self.present.extend(keys);
+        self.note_many();
     }
 
-    /// Moves the entries of a slot of a higher level to lower ones, or into the present slot.
+    /// Moves the events of a slot of a higher level to lower ones, or into the present slot.
     fn spread(&mut self, level: usize, digit: usize) {
         let shift = DIGIT_BITS * level as u32;
         let above = self.slot >> (shift + DIGIT_BITS) << DIGIT_BITS;
         self.slot = (above | digit as u64) << shift;
         let mut index = self.levels[level].take(digit);
         while index != NIL {
-            let Entry {
-                time_ps,
-                source,
-                next,
-            } = self.entries[index as usize];
-            let slot = time_ps >> SLOT_BITS;
-            self.entries[index as usize].next = if slot == self.slot {
-                self.present.push(key(time_ps, source));
-                std::mem::replace(&mut self.free, index)
-            } else {
-                let (level, digit) = self.place(slot);
-                self.levels[level].push(digit, index)
-            };
+            let (next, run) = self.far.take(index);
+            let (events, len) = (run.events, run.len as usize);
+            for &Far { time_ps, source } in events.iter().take(len) {
+                self.fall(time_ps, source);
+            }
             index = next;
         }
-        self.sort_present();
-    }
-
-    fn sort_present(&mut self) {
         if self.present.len() > 1 {
             self.present.sort_unstable_by_key(|&key| Reverse(key));
-            self.fresh = self.present.len() >= MANY;
         }
+        self.note_many();
+    }
+
+    /// An event of a higher level moves to a lower one, or into the present slot.
+    fn fall(&mut self, time_ps: u64, source: Source) {
+        let slot = time_ps >> SLOT_BITS;
+        if slot == self.slot {
+            return self.present.push(key(time_ps, source));
+        }
+        match self.place(slot) {
+            (0, digit) => {
+                let event = brief(time_ps, source);
+                self.near.add(&mut self.levels[0], digit, event);
+            }
+            (level, digit) => {
+                let event = Far { time_ps, source };
+                self.far.add(&mut self.levels[level], digit, event);
+            }
+        }
+    }
+
+    /// The present slot has been opened.
+    fn note_many(&mut self) {
+        self.is_busy = self.present.len() >= MANY;
+        self.refill = if self.is_busy { self.present.len() } else { 0 };
     }
 }
 

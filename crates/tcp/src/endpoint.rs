@@ -180,11 +180,12 @@ pub struct Endpoint {
     burst: u32,
     options: Options,
 
-    // The sending half. Offsets of `sequence`.
+    // The sending half. Offsets of `sequence`. Neighbours would be loaded as one word of 16 bytes,
+    // which stalls the processor where one of them has just been stored.
     snd_una: u64,
-    snd_nxt: u64,
     /// One past the last byte that the application has written.
     snd_end: u64,
+    snd_nxt: u64,
     /// The peer's window, its largest, and which segment it came from (RFC 9293 3.4).
     snd_wnd: u64,
     max_wnd: u64,

@@ -3,7 +3,7 @@
 use prefetch_index::prefetch_index;
 use sluicegate_fabric::{
     Handle,
-    graph::{Node, PortId},
+    graph::{HostId, Node, PortId},
 };
 use sluicegate_tcp::Endpoint;
 
@@ -20,6 +20,9 @@ impl<F: PacketFabric> Net<F> {
     /// says where that end is, further away.
     #[inline]
     pub(super) fn fetch_receiver(&self, out: PortId, packet: Handle) {
+        if self.clock.wheel.is_busy() {
+            return; // too much happens until it arrives
+        }
         let to = self.fabric.ports().pool[packet].to;
         match self.layout.next_hops[out.index()] {
             Node::Switch(_) => prefetch_index(&self.sockets.ends, to as usize),
@@ -43,69 +46,78 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
-    /// Prefetches the memory that the arrivals of the present slot will read. In a large network
-    /// little of it is in the cache, and each event would wait for its own misses. Here the misses
-    /// overlap. The prefetch has several steps, because each step reads the addresses for the next.
+    /// Prefetches the memory that the next arrivals of the present slot will read. In a large
+    /// network little of it is in the cache, and each event would wait for its own misses. Here the
+    /// misses overlap. The prefetch has several steps, because each step reads the addresses for
+    /// the next.
     #[inline(never)]
     pub(super) fn fetch(&mut self) {
-        self.clock.wheel.seen();
-        for port in self.present_ports() {
+        let places = self.clock.wheel.see();
+        let arrivals = |&source: &Source| source >> KIND_BITS == PORT;
+        let sources = self.clock.wheel.present(places).filter(arrivals);
+        let mut ports = std::mem::take(&mut self.ahead.ports);
+        ports.extend(sources.map(PortId));
+        for &port in &ports {
             self.fabric.fetch_port(port);
+            prefetch_index(&self.layout.next_hops, port.index());
         }
-        for port in self.present_ports() {
+        for &port in &ports {
             self.fabric.fetch_first(port);
         }
-        let mut outs = std::mem::take(&mut self.outs);
-        outs.extend(
-            self.present_ports()
-                .filter_map(|port| self.fetch_beyond(port)),
-        );
+        let mut outs = std::mem::take(&mut self.ahead.outs);
+        let mut ends = std::mem::take(&mut self.ahead.ends);
+        for &port in &ports {
+            let Some(packet) = self.fabric.first(port) else {
+                continue;
+            };
+            match self.layout.next_hops[port.index()] {
+                Node::Switch(switch) => outs.extend(self.peek(switch, packet)),
+                Node::Host(host) => {
+                    prefetch_index(&self.sockets.ends, packet.to as usize);
+                    self.hosts[host.index()].fetch();
+                    ends.push((packet.to, host));
+                }
+            }
+        }
+        // Receivers answer by their adapters.
+        let adapter = |&(_, host): &(EndId, HostId)| self.hosts[host.index()].adapter;
+        outs.extend(ends.iter().map(adapter));
+        for &out in &outs {
+            self.fabric.fetch_port(out);
+        }
         for out in outs.drain(..) {
             self.fabric.fetch_queue(out);
         }
-        self.outs = outs;
-        self.read_receivers();
-    }
-
-    /// The ports at whose far ends packets arrive in the present slot.
-    fn present_ports(&self) -> impl Iterator<Item = PortId> {
-        let arrivals = |&source: &Source| source >> KIND_BITS == PORT;
-        let present = self.clock.wheel.present().filter(arrivals);
-        present.map(PortId)
-    }
-
-    /// The port by which the first packet under way on `port` leaves its next hop: the output port
-    /// of a switch, or the adapter of the receiving host, for its answer.
-    #[inline]
-    fn fetch_beyond(&self, port: PortId) -> Option<PortId> {
-        let packet = self.fabric.first(port)?;
-        let out = match self.layout.next_hops[port.index()] {
-            Node::Switch(switch) => self.peek(switch, packet)?,
-            Node::Host(host) => {
-                prefetch_index(&self.sockets.ends, packet.to as usize);
-                self.hosts[host.index()].adapter
-            }
-        };
-        self.fabric.fetch_port(out);
-        Some(out)
+        for &(end, _) in &ends {
+            self.fetch_end(end);
+        }
+        self.read_receivers(&ends);
+        ports.clear();
+        ends.clear();
+        self.ahead = Ahead { ports, outs, ends };
     }
 
     /// Reads the stacks of receivers, whose ends have been prefetched, so that the misses on their
     /// cache lines overlap.
-    fn read_receivers(&self) {
+    fn read_receivers(&self, receivers: &[(EndId, HostId)]) {
         let mut sum = 0;
-        for port in self.present_ports() {
-            let Some(packet) = self.fabric.first(port) else {
-                continue;
-            };
-            let Node::Host(host) = self.layout.next_hops[port.index()] else {
-                continue;
-            };
-            if let Some(end) = self.sockets.ends.get(packet.to as usize) {
+        for &(end, host) in receivers {
+            if let Some(end) = self.sockets.ends.get(end as usize) {
                 sum ^= end.tcp.as_deref().map_or(0, Endpoint::prefetch);
                 sum ^= self.hosts[host.index()].prefetch(end.sides.1);
             }
         }
         std::hint::black_box(sum);
     }
+}
+
+/// Scratch memory of [`Net::fetch`].
+#[derive(Default)]
+pub(super) struct Ahead {
+    /// Ports at whose far ends packets arrive.
+    ports: Vec<PortId>,
+    /// Ports by which they continue, or by which their receivers answer.
+    outs: Vec<PortId>,
+    /// Receivers.
+    ends: Vec<(EndId, HostId)>,
 }

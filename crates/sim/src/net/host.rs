@@ -6,8 +6,9 @@
 //! two ways. Where the fabric knows them beforehand, the adapter has a source in the event queue
 //! while a sender waits. Otherwise the fabric reports them by effects.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, slice::from_ref};
 
+use prefetch_index::prefetch_index;
 use sluicegate_fabric::{
     Frame, Handle,
     contract::Accepted,
@@ -78,6 +79,14 @@ struct Below {
 }
 
 impl Host {
+    /// Prefetches what each packet reads that arrives or leaves.
+    #[inline]
+    pub(super) fn fetch(&self) {
+        prefetch_index(from_ref(&self.adapter), 0);
+        prefetch_index(from_ref(&self.switch.vnics), 0);
+        prefetch_index(from_ref(&self.troubles.diverts), 0);
+    }
+
     /// Reads the memory that a packet needs to leave by this exit, on a host whose senders may have
     /// to wait. The result has no meaning; it keeps the reads from being removed.
     #[inline]

@@ -68,7 +68,7 @@ fn quantile(evenly_spaced: &[u64], drawn: u64) -> u64 {
 
 impl<F: PacketFabric> Net<F> {
     /// Events at an end, without those of which its owner hears when its process runs.
-    #[inline]
+    #[inline(always)]
     pub(super) fn until_awake(&mut self, end: EndId, events: Events) -> Events {
         if self.sockets.processes.is_none() || !events.contains(Events::READABLE) {
             return events;

@@ -128,14 +128,21 @@ impl Sockets {
 
     /// Queues a notice of events at an end to its owner, and keeps the metrics that its stack has
     /// learnt.
+    #[inline(always)]
     pub(super) fn note_events(&mut self, end: EndId, events: Events) {
-        if events.is_empty() {
-            return;
+        if !events.is_empty() {
+            self.notify(end, events);
         }
-        let state = &mut self.ends[end as usize];
-        if let Some(tcp) = &mut state.tcp {
-            let peer = (state.addressing.tenant, state.addressing.peer_tenant);
-            self.cache.on_events(peer, tcp, events);
+    }
+
+    fn notify(&mut self, end: EndId, events: Events) {
+        let usual = Events::READABLE | Events::WRITABLE;
+        if !usual.contains(events) {
+            let state = &mut self.ends[end as usize];
+            if let Some(tcp) = &mut state.tcp {
+                let peer = (state.addressing.tenant, state.addressing.peer_tenant);
+                self.cache.on_events(peer, tcp, events);
+            }
         }
         self.notices.push_back(Notice::Socket(end, events));
     }

@@ -162,7 +162,7 @@ impl Endpoint {
 
     /// SND.WND (RFC 9293 3.10.7.4), by Linux's rule: of two ACKs that differ in nothing else the
     /// larger window is the later one, unless it is closed. True if the window is another one now.
-    #[inline]
+    #[inline(always)]
     pub(super) fn update_window(
         &mut self,
         now_ns: u64,
@@ -248,10 +248,11 @@ impl Endpoint {
         self.discount_duplicates(news.acked);
         self.counts.acked_bytes += news.acked - u64::from(ack > self.snd_end);
         // Karn: nothing that may answer two departures is timed, but timestamps tell them apart.
-        if news.first_sent_ns != 0 && !news.retransmitted {
-            let rtt = now_ns.saturating_sub(news.first_sent_ns);
-            self.rtt.sample(rtt, &self.config.rto);
-        } else if let Some(rtt) = self.rtt_by_timestamp(now_ns, segment) {
+        let rtt = match news.first_sent_ns != 0 && !news.retransmitted {
+            true => Some(now_ns.saturating_sub(news.first_sent_ns)),
+            false => self.rtt_by_timestamp(now_ns, segment),
+        };
+        if let Some(rtt) = rtt {
             self.rtt.sample(rtt, &self.config.rto);
         }
     }
@@ -289,7 +290,7 @@ impl Endpoint {
 
     /// Congestion control is told of `acked` bytes that took `rtt_ns` (0 = not known) while
     /// `flight` were out.
-    #[inline]
+    #[inline(always)]
     pub(super) fn feed(&mut self, now_ns: u64, acked: u32, rtt_ns: u32, flight: u64) {
         self.rtt.data(rtt_ns);
         if self.config.hystart {

@@ -114,20 +114,25 @@ impl Endpoint {
         )
     }
 
+    /// No loss is known, and no ACK has come twice.
+    #[inline(always)]
+    fn is_calm(&self) -> bool {
+        self.phase == Phase::Open && self.board.is_plain() && self.duplicate_bytes == 0
+    }
+
     /// The common cases of [`Endpoint::next`]: `None` if it must be asked.
     #[inline(always)]
     fn ordinary(&self) -> Option<Ordinary> {
-        let calm = self.is_open()
-            && self.phase == Phase::Open
-            && self.board.is_plain()
-            && !self.flags.unusual
-            && !(self.config.freebsd && self.flags.fin_queued)
-            && self.duplicate_bytes == 0
-            && !self.flags.probe_pending
-            && !self.rack.probe_pending
-            && !self.receiver.ack_first
-            && self.receiver.changed.is_none();
-        if !calm {
+        // One test of all of them.
+        let special = self.flags.unusual
+            | self.flags.probe_pending
+            | self.rack.probe_pending
+            | self.receiver.ack_first
+            | self.receiver.changed.is_some();
+        if !self.is_open() || special || !self.is_calm() {
+            return None;
+        }
+        if self.flags.fin_queued && self.config.freebsd {
             return None;
         }
         let ack = |more| match self.receiver.ack_now {
@@ -174,11 +179,7 @@ impl Endpoint {
     fn predicted_ack(&mut self, now_ns: u64, segment: &Segment) -> Option<Events> {
         let (una, flight) = (self.snd_una, self.outstanding());
         let advance = u64::from(segment.ack.wrapping_sub(wire(una)));
-        let calm = self.phase == Phase::Open
-            && self.board.is_plain()
-            && !self.flags.unusual
-            && self.duplicate_bytes == 0
-            && !self.rack.probe_is_out();
+        let calm = self.is_calm() && !(self.flags.unusual | self.rack.probe_is_out());
         if !calm || advance == 0 || advance > flight {
             return None;
         }
@@ -209,20 +210,30 @@ impl Endpoint {
 
     /// The first so many records are acknowledged. Returns when the first and the last of them
     /// left.
-    #[inline]
+    #[inline(always)]
     fn retire(&mut self, now_ns: u64, records: usize) -> (u64, u64) {
-        let (mut first_ns, mut last_ns) = (now_ns, now_ns);
-        for index in 0..records {
+        let Some(first) = self.board.pop() else {
+            return (now_ns, now_ns);
+        };
+        self.rack.deliver_once(&first, now_ns);
+        let last_ns = match records {
+            1 => first.sent_ns,
+            _ => self.retire_further(now_ns, records - 1),
+        };
+        (first.sent_ns, last_ns)
+    }
+
+    #[inline(never)]
+    fn retire_further(&mut self, now_ns: u64, records: usize) -> u64 {
+        let mut last_ns = now_ns;
+        for _ in 0..records {
             let Some(record) = self.board.pop() else {
                 break;
             };
             self.rack.deliver_once(&record, now_ns);
             last_ns = record.sent_ns;
-            if index == 0 {
-                first_ns = last_ns;
-            }
         }
-        (first_ns, last_ns)
+        last_ns
     }
 
     /// The next data for an end that has none under way itself.

@@ -91,7 +91,7 @@ impl Rack {
     }
 
     /// The same of a segment that left once.
-    #[inline]
+    #[inline(always)]
     pub fn deliver_once(&mut self, record: &Sent, now_ns: u64) {
         if record.end > self.fack {
             self.fack = record.end;

@@ -158,7 +158,7 @@ impl Endpoint {
         if self.options.timestamps { 12 } else { 0 }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn in_order(&mut self, now_ns: u64, segment: &Segment, end: u64) -> Events {
         let receiver = &mut self.receiver;
         let start = receiver.next;
@@ -226,7 +226,7 @@ impl Endpoint {
     }
 
     /// CE and CWR of arriving data (RFC 3168 6.1.3, RFC 8257 3.2).
-    #[inline]
+    #[inline(always)]
     pub(super) fn note_congestion(&mut self, segment: &Segment) {
         let marked = segment.ecn == ecn::CE;
         self.counts.ce_received += u64::from(marked && segment.payload > 0);

@@ -33,6 +33,7 @@ impl Estimator {
     }
 
     /// A measured round trip. Ends backoff (Karn).
+    #[inline(always)]
     pub fn sample(&mut self, rtt: u64, rto: &Rto) {
         let rtt = rtt.max(1);
         let first = !self.sampled;

@@ -164,19 +164,25 @@ impl Scoreboard {
 
     /// How many records end where `una` does or before, if one ends there and each of them left
     /// once and was never SACKed or lost.
-    #[inline]
+    #[inline(always)]
     pub fn plain_up_to(&self, una: u64) -> Option<usize> {
-        let mut count = 0;
-        while let Some(record) = self.records.get(count) {
-            count += 1;
-            if record.is(!FIN) || record.end > una {
-                return None;
-            }
-            if record.end == una {
-                return Some(count);
-            }
+        let first = self.records.front()?;
+        match first.end == una {
+            true => (!first.is(!FIN)).then_some(1),
+            false => self.plain_beyond_first(una),
         }
-        None
+    }
+
+    #[inline(never)]
+    fn plain_beyond_first(&self, una: u64) -> Option<usize> {
+        let plain = |record: &Sent| !record.is(!FIN) && record.end <= una;
+        let count = self
+            .records
+            .iter()
+            .take_while(|record| plain(record))
+            .count();
+        let last = self.records.get(count.wrapping_sub(1))?;
+        (last.end == una).then_some(count)
     }
 
     /// Takes the first record away.

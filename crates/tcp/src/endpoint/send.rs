@@ -397,7 +397,7 @@ impl Endpoint {
                 segment.flags |= flags::CWR;
             }
         }
-        if len == 0 || len % self.mss != 0 {
+        if len != self.mss && (len == 0 || len % self.mss != 0) {
             self.small_end = self.snd_nxt;
         }
         if self.flags.probe_pending {
@@ -478,7 +478,7 @@ impl Endpoint {
     }
 
     /// Data has left: timers, pacing, counts.
-    #[inline]
+    #[inline(always)]
     fn data_left(&mut self, now_ns: u64, len: u32, again: bool) {
         self.data_sent_ns = now_ns;
         let within_ns = self.config.delayed_ack.timeout_ns;
