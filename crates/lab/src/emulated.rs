@@ -28,8 +28,8 @@ use crate::{
 /// Mb/s take 0.7 of two CPUs, guests included, and a run that falls behind says so.
 pub const RATE_MAX_BPS: u64 = 500_000_000;
 
-/// The most guests beside an emulated fabric. 20 are up after 5 to 8 s on two busy CPUs. 80 are
-/// after 52 s, when the first ones have waited for longer than a run does, and then do not get far.
+/// The most guests beside an emulated fabric: 20 are up after 5 to 8 s on two busy CPUs, 80 after
+/// 52 s, and then a run of 3 s has not ended after 50 s.
 pub const GUESTS_MAX: usize = 32;
 
 /// "Local experimental": no stack takes it.
