@@ -4,7 +4,7 @@
 #   run.sh enforce DIR [--pairs N] [--seconds S]
 #   run.sh scale DIR [--flows N] [--rate PACKETS] [--turnover N] [--syns N]
 #   run.sh hostile DIR [--attacks NAMES] [--seconds S] [--repeats N] [--rate MBPS] [--check]
-#   run.sh switch DIR [--rounds N] [--seconds S] [--arms NAMES]
+#   run.sh switch DIR [--rounds N] [--seconds S] [--arms NAMES] [--switch PROGRAM]
 #
 # Leaves results.json in DIR.
 set -euo pipefail

@@ -2,7 +2,8 @@
 # Profile-guided builds: with counters, then a run that trains, then again with what was counted.
 # Simulations take some 20 % less time (docs/performance.md says how much).
 #
-#   pgo.sh dist              leaves target/dist/sluicegate, trained by short forms of scenarios
+#   pgo.sh dist              leaves target/dist/sluicegate, trained by short forms of scenarios and by
+#                            frames between two guests of the userspace switch
 #   pgo.sh bench [CASE…]     runs the simulator's benchmark, trained by other networks and loads
 #                            than those with an aim in packets per second
 #
@@ -52,6 +53,23 @@ train() { # train EXECUTABLE: runs that count
 		"$1" run "scenarios/$name.toml" --short --threads 1 --out "$work/runs/$name" >"$work/said" 2>&1 ||
 			die "training failed: $(cat "$work/said")"
 	done
+	train_switch "$1"
+}
+
+# train_switch EXECUTABLE: the guests of the benchmark of the switch, without root, move frames of
+# all lengths through it, with enforcement and without. They take two CPUs.
+train_switch() {
+	local guests arms=sluicegate,enforcing,lossy
+	if [ "$(nproc)" -lt 2 ]; then
+		echo "note: one CPU: the userspace switch is not trained"
+		return
+	fi
+	echo "switch"
+	guests=$(cargo build --release -p sluicegate-dataplane --bench switch --locked \
+		--message-format=json-render-diagnostics | grep '"name":"switch"' |
+		sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+	"$guests" --sluicegate "$1" --arms "$arms" --rounds 1 --seconds 0.2 >"$work/said" 2>&1 ||
+		die "training failed: $(cat "$work/said")"
 }
 
 # Prints the profile's path, which has its contents' sum so that cargo sees a change. Functions that

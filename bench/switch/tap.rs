@@ -57,7 +57,9 @@ impl Space {
     pub fn with_pairs() -> Result<(Self, [TapGuest; 3])> {
         let space = Self::enter()?;
         let guest = |name: &str| -> Result<TapGuest> {
-            ip(&format!("link add {name} type veth peer name far-{name}"))?;
+            ip(&format!(
+                "link add name {name} type veth peer name far-{name}"
+            ))?;
             ip(&format!("link set dev {name} up"))?;
             ip(&format!("link set dev far-{name} up"))?;
             Ok(TapGuest::new(

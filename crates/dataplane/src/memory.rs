@@ -364,12 +364,16 @@ impl Memory {
         }
     }
 
-    /// Starts to fetch the beginning of a piece into the cache, to read it.
-    #[inline]
-    pub fn prefetch(&self, piece: Piece) {
+    /// Starts to fetch the beginning of a piece into the cache, to read it or to write to it.
+    #[inline(always)]
+    pub fn prefetch(&self, piece: Piece, writes: bool) {
         let start = self.pointer(piece);
-        prefetch(start);
-        if piece.len as usize > LINE {
+        // Most are longer than a line; a prefetch beyond one that is not does no harm.
+        if writes {
+            prefetch_to_write(start);
+            prefetch_to_write(start.wrapping_add(LINE));
+        } else {
+            prefetch(start);
             prefetch(start.wrapping_add(LINE));
         }
     }
@@ -519,6 +523,23 @@ fn prefetch(address: *const u8) {
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// The same to write to it: no other CPU's cache has the line afterwards.
+#[inline(always)]
+fn prefetch_to_write(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch changes nothing that the program sees, at any address; processors without
+    // this one do nothing.
+    unsafe {
+        std::arch::asm!(
+            "prefetchw [{}]",
+            in(reg) address,
+            options(nostack, preserves_flags, readonly)
+        );
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;

@@ -288,7 +288,7 @@ impl Ring {
             seen.piece = Piece::default();
             if descriptor.flags & (NEXT | WRITE | INDIRECT) == kind && descriptor.len > 0 {
                 if let Some(piece) = memory.guest(descriptor.address, descriptor.len) {
-                    memory.prefetch(piece);
+                    memory.prefetch(piece, writable);
                     seen.piece = piece;
                 }
             }

@@ -173,7 +173,9 @@ impl Engine {
                 bay.flooded += 1;
             }
         }
-        self.offer(id, exit);
+        if !self.deliver_at_once(id, exit) {
+            self.offer(id, exit);
+        }
         self.release(id);
         true
     }

@@ -1,5 +1,5 @@
 //! Frames that pass from guest to guest at once, as most do: none waits before them, and neither
-//! tag nor filter nor capture wants to see them.
+//! tag nor filter nor capture wants to see them. A guest of another thread gets them from that one.
 //!
 //! What happens to a frame here is what happens to it in [`Engine::forward`]. A frame for which
 //! more is to be done goes that way, from the place at which this is known.
@@ -16,7 +16,8 @@ use crate::{
     frame::{Frame, FrameId},
     govern::Fate,
     lanes::{Lane, Priority},
-    port::Port,
+    offload::Takes,
+    port::{Delivery, Port},
     ring::Broken,
 };
 
@@ -39,6 +40,8 @@ struct Way {
 enum Step {
     /// Its receiver has it, and its sender has its buffers back. Its number is free.
     Passed,
+    /// Another thread has it.
+    Sent,
     /// It went the other way.
     Kept,
     /// Nothing was taken: there is none, or none of this kind.
@@ -57,6 +60,7 @@ impl Engine {
         while taken < BURST {
             match self.take_at_once(id, &mut way) {
                 Step::Passed => {}
+                Step::Sent => id = self.frames.take(),
                 Step::Kept => {
                     way.before = None;
                     id = self.frames.take();
@@ -155,7 +159,11 @@ impl Engine {
         let member = learning.membership(exit)?;
         let is_untagged = member.egress(way.vlan) == Some(Tagging::None);
         let bay = self.bays.get(usize::from(exit))?.as_ref()?;
-        let is_up = matches!(&bay.port, Port::Vhost(device) if device.is_up());
+        let is_up = match &bay.port {
+            Port::Vhost(device) => device.is_up(),
+            Port::Remote(_) => true,
+            Port::Tap(_) | Port::Shm(_) | Port::Xdp(_) => false,
+        };
         (is_untagged && is_up).then_some(exit)
     }
 
@@ -187,6 +195,10 @@ impl Engine {
         let bay = self.bays.get_mut(usize::from(exit));
         if let Some(Some(bay)) = bay.filter(|_| is_through) {
             let delivered = match &mut bay.port {
+                Port::Remote(thread) => {
+                    let thread = *thread;
+                    return self.send_at_once(id, exit, thread);
+                }
                 Port::Vhost(device) if takes(device.takes(), frame) => {
                     device.deliver_ahead(frame, &self.memories[usize::from(number)])
                 }
@@ -215,7 +227,63 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Hands a frame over to the thread of its exit.
+    #[inline]
+    fn send_at_once(&mut self, id: FrameId, exit: u16, thread: usize) -> Step {
+        let step = match self.hand_over(id, exit, thread) {
+            Delivery::Done => Step::Sent,
+            _ => {
+                self.offer_edited(id, exit);
+                Step::Kept
+            }
+        };
+        self.release(id);
+        step
+    }
+
+    /// Delivers a frame of another thread, if its exit takes it at once and as it is. Whether it
+    /// is done with.
+    #[inline]
+    pub(super) fn deliver_at_once(&mut self, id: FrameId, exit: u16) -> bool {
+        let frame = self.frames.get(id);
+        let kind = [frame.start[ADDRESSES], frame.start[ADDRESSES + 1]];
+        let is_plain = !is_tag(u16::from_be_bytes(kind))
+            && !frame.is_own()
+            && frame.flooded.is_none()
+            && self.taps.is_none()
+            && self.govern.is_none()
+            && self
+                .switch
+                .lets_through(self.choice.lanes.side(exit, frame.lane.number));
+        let member = self.learning.membership(exit).filter(|_| is_plain);
+        if member.and_then(|member| member.egress(frame.vlan)) != Some(Tagging::None) {
+            return false;
+        }
+        let Some(Some(bay)) = self.bays.get_mut(usize::from(exit)) else {
+            return false;
+        };
+        let Port::Vhost(device) = &mut bay.port else {
+            return false;
+        };
+        if !takes(device.takes(), frame) {
+            return false;
+        }
+        match device.deliver_ahead(frame, &self.memories[usize::from(frame.from)]) {
+            Ok(true) => {
+                bay.counters.delivered(frame.bytes);
+                true
+            }
+            Ok(false) => false,
+            Err(Broken(reason)) => {
+                self.close(exit, reason);
+                true
+            }
+        }
+    }
+}
+
 #[inline]
-fn takes(takes: crate::offload::Takes, frame: &Frame) -> bool {
+fn takes(takes: Takes, frame: &Frame) -> bool {
     frame.work.is_none() || takes.takes(frame.work)
 }
