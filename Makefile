@@ -92,8 +92,9 @@ bench-enforce: ## cost of enforcement on an unshaped path (root)
 	@bench/run.sh enforce "$(OUT)/bench-enforce"
 
 .PHONY: bench-switch
-bench-switch: ## the userspace switch beside others, ARMS="NAMES" or all (root)
+bench-switch: ## the userspace switch beside others, ARMS="NAMES" or all; what hostile guests cost others (root)
 	@bench/run.sh switch "$(OUT)/bench-switch" $(if $(ARMS),--arms "$(ARMS)")
+	@bench/run.sh switch-hostile "$(OUT)/bench-switch-hostile"
 
 .PHONY: bench-scale
 bench-scale: ## many flows: what they cost, what they leave, a flood of SYNs (root)

@@ -5,6 +5,7 @@
 #   run.sh scale DIR [--flows N] [--rate PACKETS] [--turnover N] [--syns N]
 #   run.sh hostile DIR [--attacks NAMES] [--seconds S] [--repeats N] [--rate MBPS] [--check]
 #   run.sh switch DIR [--rounds N] [--seconds S] [--arms NAMES] [--switch PROGRAM]
+#   run.sh switch-hostile DIR [--rounds N] [--frames N]
 #
 # Leaves results.json in DIR.
 set -euo pipefail
@@ -12,7 +13,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../scripts/env.sh"
 cd "$SG_ROOT"
 
-usage="usage: run.sh enforce|scale|hostile|switch DIR [ARGUMENTS…]"
+usage="usage: run.sh enforce|scale|hostile|switch|switch-hostile DIR [ARGUMENTS…]"
 name=${1:?$usage}
 out=${2:?$usage}
 shift 2
@@ -27,7 +28,7 @@ esac
 mkdir -p "$out"
 case $name in
 hostile) package=sluicegate-labkit ;;
-switch) package=sluicegate-dataplane ;;
+switch | switch-hostile) package=sluicegate-dataplane ;;
 *) package=sluicegate-agent ;;
 esac
 cargo bench --locked -p "$package" --bench "$name" -- --out "$(readlink -f "$out")" "$@"

@@ -18,7 +18,7 @@ cd "$SG_ROOT" || exit 1
 HOSTILE_SECONDS=${HOSTILE_SECONDS:-600}
 # Inputs of hostile guests and of hostile frontends at the userspace switch.
 RING_INPUTS=${RING_INPUTS:-10000000}
-MESSAGE_INPUTS=${MESSAGE_INPUTS:-2000000}
+MESSAGE_INPUTS=${MESSAGE_INPUTS:-10000000}
 
 out=${1:?usage: experiments.sh DIR}
 sluicegate=target/release/sluicegate
@@ -119,6 +119,7 @@ for file in scenarios/cee/commercial{,-udp,-red}.toml scenarios/cee/programs{,-r
 done
 [ "$(uname -m)" != x86_64 ] || ! $root || stage "linux 6.12" kernel scripts/kernel-test.sh 6.12
 stage "numbered frames" switch scripts/frames.sh
+! $root || stage "libvirt" switch scripts/try-libvirt.sh
 stage "property tests" all scripts/properties.sh
 stage "a profile" sim profile_changes_nothing
 stage "hostile frames" core fuzz/run.sh "$HOSTILE_SECONDS" hostile

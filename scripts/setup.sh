@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs what is missing, and only that, with apt. Safe to run again and again.
 #
-#   setup.sh [build|deb|demo|docs|switch|test]   what the tools are for (default: build)
+#   setup.sh [build|deb|demo|docs|libvirt|switch|test]   what the tools are for (default: build)
 #
 # build  compilers and libraries        deb   build + what knows packages' libraries
 # demo   build + what the lab world calls
 # docs   Python, into whose virtual environment the site's generator goes
 # switch build + other userspace switches, for a benchmark
+# libvirt build + libvirt and QEMU, for machines at the switch
 # test   demo + deb + guests, a browser for the report's test, sanitizers for fuzzing, stacks of other makes
 #
 # Without root or apt it installs nothing, says what is missing and how to get
@@ -19,8 +20,8 @@ APT_LOCK_WAIT_S=600
 
 purpose=${1:-build}
 case "$purpose" in
-build | deb | demo | docs | switch | test) ;;
-*) die "setup.sh: unknown purpose '$purpose'; use build, deb, demo, docs, switch or test" ;;
+build | deb | demo | docs | libvirt | switch | test) ;;
+*) die "setup.sh: unknown purpose '$purpose'; use build, deb, demo, docs, libvirt, switch or test" ;;
 esac
 
 missing=() # package, one per element
@@ -83,6 +84,15 @@ want_switch() {
 	need_command dpdk-testpmd dpdk-dev "copies frames between two ports, as a limit"
 	[ -x /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk ] ||
 		need openvswitch-switch-dpdk "the other userspace switch"
+}
+
+want_libvirt() {
+	want_build
+	need_command virsh libvirt-clients "starts machines"
+	need_command libvirtd libvirt-daemon "has machines"
+	[ -e /usr/lib/"$(uname -m)"-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so ] ||
+		need libvirt-daemon-driver-qemu "has machines of QEMU"
+	need_command qemu-system-x86_64 qemu-system-x86 "emulates them"
 }
 
 want_docs() {

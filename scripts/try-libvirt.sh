@@ -4,8 +4,7 @@
 # must arrive once and in order; then the switch is killed and started again, and both must go on. Last, vm2 is killed:
 # its port must be free for a new one.
 #
-# Needs root, to be another user: a session of libvirt, whose daemon ends with this script; and the packages
-#   apt-get install libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients qemu-system-x86
+# Needs root, to be another user: a session of libvirt, whose daemon ends with this script. Installs what is missing.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -15,9 +14,7 @@ SLUICEGATE=${SLUICEGATE:-$SG_ROOT/target/release/sluicegate}
 LIMIT_S=${LIMIT_S:-120}
 
 [ "$(id -u)" -eq 0 ] || die "try-libvirt.sh: root, please: it runs libvirt as the user nobody"
-for command in libvirtd virsh qemu-system-x86_64; do
-	command -v "$command" >/dev/null || die "no $command: apt-get install --no-install-recommends libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients qemu-system-x86"
-done
+scripts/setup.sh libvirt || exit 1
 
 work=$(mktemp -d /tmp/sg-libvirt.XXXXXX)
 switch='' daemon=''

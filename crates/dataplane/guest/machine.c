@@ -13,6 +13,7 @@
 
 #define ENTRIES 256
 #define BUFFER 2048
+#define HELD 128
 #define HEADER 12
 #define NUMBERED 0x88b5 // for experiments (IEEE 802), as its neighbour
 #define CONTROL 0x88b6	// 0: stop; 1 of the peer: it has sent as many as its number says
@@ -218,6 +219,13 @@ static void send(uint32_t to, uint16_t type, uint32_t number)
 	kick(&transmit);
 }
 
+static void check(const uint8_t *frame, uint32_t number)
+{
+	for (uint32_t at = 22; at < length(number); at++)
+		if (frame[at] != (uint8_t)number)
+			return wrong("a byte", frame[at], (uint8_t)number);
+}
+
 static void numbered(const uint8_t *frame, uint32_t bytes, uint32_t number)
 {
 	if (number < expected)
@@ -231,16 +239,31 @@ static void numbered(const uint8_t *frame, uint32_t bytes, uint32_t number)
 	expected = number + 1;
 	if (bytes != length(number))
 		return wrong("length", bytes, length(number));
-	for (uint32_t at = 22; at < bytes; at++)
-		if (frame[at] != (uint8_t)number)
-			return wrong("a byte", frame[at], (uint8_t)number);
+	check(frame, number);
 	if (expected % 1000 == 0) {
 		say_number("at ", expected);
 		say("\n");
 	}
 }
 
-static void came(const uint8_t *frame, uint32_t bytes)
+// Of each buffer the number of its frame, for a second look: a buffer goes back only when HELD more have come, so that
+// a machine that has migrated looks at what was written before.
+static uint16_t held[HELD];
+static uint32_t held_numbers[ENTRIES], held_count;
+#define NONE 0xffffffff
+
+static void hold(uint16_t slot)
+{
+	uint16_t *place = &held[held_count % HELD], oldest = *place;
+	*place = slot;
+	if (held_count++ < HELD)
+		return;
+	if (held_numbers[oldest] != NONE)
+		check(receive.buffers[oldest] + HEADER, held_numbers[oldest]);
+	offer(&receive, oldest, BUFFER, 2);
+}
+
+static void came(const uint8_t *frame, uint32_t bytes, uint32_t *held_number)
 {
 	uint32_t type = (uint32_t)frame[12] << 8 | frame[13];
 	uint32_t number = (uint32_t)frame[18] << 24 | (uint32_t)frame[19] << 16 | (uint32_t)frame[20] << 8 | frame[21];
@@ -251,8 +274,10 @@ static void came(const uint8_t *frame, uint32_t bytes)
 	has_heard = 1;
 	if (type == CONTROL)
 		all = number;
-	else if (type == NUMBERED && frame[0] == 2)
+	else if (type == NUMBERED && frame[0] == 2) {
 		numbered(frame, bytes, number);
+		*held_number = number;
+	}
 }
 
 static void take(void)
@@ -266,8 +291,9 @@ static void take(void)
 			continue;
 		}
 		__sync_synchronize();
-		came(receive.buffers[slot] + HEADER, bytes - HEADER);
-		offer(&receive, (uint16_t)slot, BUFFER, 2);
+		held_numbers[slot] = NONE;
+		came(receive.buffers[slot] + HEADER, bytes - HEADER, &held_numbers[slot]);
+		hold((uint16_t)slot);
 	}
 	if (any)
 		kick(&receive);
