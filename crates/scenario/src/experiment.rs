@@ -15,7 +15,7 @@ use sluicegate_fabric::{Graph, Impairment, Routing, SharedMemory, cee::CeeConfig
 use sluicegate_program::Program;
 use sluicegate_tcp::config::{CacheWindow, Recovery};
 
-pub use crate::host_switch::LabSwitch;
+pub use crate::host_switch::{GuestKernel, LabSwitch};
 use crate::{
     host_switch::HostSwitch, hotspot::Hotspot, places::Places, workload::plan::Connections,
 };
@@ -661,6 +661,8 @@ pub struct LabOptions {
     pub offloads: bool,
     /// What connects the tenants of a host.
     pub switch: LabSwitch,
+    /// What guests boot.
+    pub guest_kernel: GuestKernel,
     /// The CPU may be what limits a run: it is neither repeated nor slowed down.
     pub accept_cpu_bound: bool,
 }

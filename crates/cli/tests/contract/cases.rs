@@ -14,6 +14,7 @@ pub const CASES: &[&str] = &[
     "[lab]\noffloads = true\n",
     "[tenant.default]\nkind = '<guest|namespace>'\n[lab]\nswitch = '<bridge|sluicegate>'\n\
      accept_cpu_bound = true\n",
+    "[tenant.default]\nkind = 'guest'\n[lab]\nswitch = '<bridge|sluicegate>'\nguest_kernel = '<packaged|patched|holding>'\n",
     "[network]\ntopology = 'dumbbell'\nhost_switch.lossless = <true|false>\n[tenant.default]\nkind = 'guest'\n\
      [lab]\nswitch = 'sluicegate'\n",
     "[sim]\nlink_delay = '2us'\ntransmit_delay = '2us'\nreceive_delay = '2us'\njitter = '0us'\njitter_mean = '0us'\n\
