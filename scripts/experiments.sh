@@ -130,6 +130,7 @@ stage "seeds" sim scripts/seeds.sh "$out/seeds"
 stage "theory" sim cargo test --release --locked -q -p sluicegate-sim --test theory
 stage "large program" sim scripts/large-goal.sh
 if $root; then
+	stage "guest kernel" lab scripts/guest-kernel.sh
 	for file in scenarios/*.toml scenarios/lab-only/*.toml; do
 		experiment lab "$file"
 	done

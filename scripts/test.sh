@@ -27,12 +27,12 @@ export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
 # others are slower than alone.
 BUDGET_S=(
 	[total]=1500 [setup]=60 [build]=360
-	["linux 6.12"]=360 ["foreign programs"]=60 ["kernel tests"]=420 [lint]=150 [tests]=240 ["fuzz smoke"]=300
+	["linux 6.12"]=360 ["foreign programs"]=60 ["guest kernel"]=300 ["kernel tests"]=420 [lint]=150 [tests]=240 ["fuzz smoke"]=300
 	["simulated scenarios"]=150 ["a sweep"]=45 ["a sweep of datagrams"]=30 ["linux 6.1 is refused"]=25 [package]=35
 	["stages of tests"]=10 ["measuring tests"]=150 ["foreign stacks"]=90 ["nothing left behind"]=10
 	[scenario]=35 ["scenario five-stacks"]=100 ["scenario five-stacks-guests"]=75 ["scenario ecn-coexistence"]=70
 	["scenario window-cap"]=50 ["scenario swift-beside"]=45 ["scenario incast-1500"]=45 ["scenario host-loss"]=90 ["scenario lossless-incast"]=60
-	["scenario enforced-by-switch"]=60
+	["scenario enforced-by-switch"]=60 ["scenario partition-aggregate"]=60
 )
 
 # Tests that measure rates, queues or delays on live links: when others use the CPUs in that second
@@ -139,6 +139,7 @@ kernel_objects >"$LOGS/objects-before"
 # of the kernel's room mostly wait.
 [ "$(uname -m)" != x86_64 ] || begin "linux 6.12" scripts/kernel-test.sh 6.12 programs
 begin "foreign programs" scripts/foreign.sh build
+begin "guest kernel" scripts/guest-kernel.sh
 begin "kernel tests" tests_of kernel --test-threads=1
 stage "stages of tests" scripts/test-stages.sh
 stage "lint" scripts/lint.sh
@@ -157,6 +158,7 @@ fi
 ended -tests "kernel tests"
 stage "package" scripts/test-deb.sh "$SLUICEGATE" "$LOGS/package"
 ended "foreign programs"
+ended "guest kernel"
 ended "fuzz smoke"
 
 # From here on every stage measures, alone.

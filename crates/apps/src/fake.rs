@@ -210,6 +210,7 @@ fn plan(index: usize) -> Plan {
         prefix_length: 24,
         mtu_bytes: 1500,
         sysctls: Vec::new(),
+        datagram_buffer_bytes: None,
         congestion_control: String::new(),
         verify: false,
         measure_begin_ns: SECOND_NS / 10,

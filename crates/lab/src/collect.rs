@@ -18,7 +18,7 @@ use sluicegate_scenario::{
     world::Outcome,
 };
 
-use crate::{measure::cpu::IdleMin, requirements, symptoms::Symptoms};
+use crate::{measure::cpu::IdleMin, requirements, symptoms::Symptoms, tenant::netstat};
 
 /// Everything that a run saw.
 pub struct Observed<'a> {
@@ -61,7 +61,7 @@ fn conditions(observed: &Observed<'_>) -> Result<Conditions> {
     let full = full_sockets(observed);
     let count = count + full.len() as u64;
     outside.insert(errors::COUNTER.to_owned(), count);
-    notes.extend(lines.into_iter().chain(full));
+    notes.extend(lines.into_iter().chain(full).chain(holds(observed)));
     outside.extend(unexplained(observed, &mut notes));
     outside.insert(
         "elsewhere_dropped".to_owned(),
@@ -115,6 +115,23 @@ fn full_sockets(observed: &Observed<'_>) -> Vec<String> {
         report.overruns.iter().map(|(port, count)| {
             let name = &tenant.name;
             format!("tenant {name}: {count} datagrams found the buffer of port {port} full")
+        })
+    });
+    lines.collect()
+}
+
+/// Guests whose reception waited for full sockets in measured time, a line each.
+fn holds(observed: &Observed<'_>) -> Vec<String> {
+    let seen = &observed.seen;
+    let tenants = seen.variant.tenants.iter().zip(seen.reports);
+    let lines = tenants.filter_map(|(tenant, report)| {
+        let [holds, expired] =
+            netstat::HOLDS.map(|(name, _)| report.netstat.get(name).copied().unwrap_or(0));
+        let name = &tenant.name;
+        (holds > 0).then(|| {
+            format!(
+                "tenant {name}: reception waited {holds} times for a full socket, in vain {expired} times"
+            )
         })
     });
     lines.collect()

@@ -11,7 +11,8 @@
 //! program is needed. Or it connects to the socket of a switch (vhost-user). To the lab a guest is
 //! a [`TenantProcess`] like any other.
 //!
-//! Needs Debian's package `user-mode-linux` (kernel and modules) and `iproute2`.
+//! Needs Debian's package `user-mode-linux` (kernel and modules) and `iproute2`, or the kernel that
+//! `scripts/guest-kernel.sh` builds, which has no modules.
 
 mod init;
 mod job;
@@ -26,11 +27,19 @@ use std::{
 
 use anyhow::bail;
 use serde::{Deserialize, Serialize};
+use sluicegate_scenario::experiment::GuestKernel;
 
 use crate::tenant::{Plan, TenantProcess};
 
 /// The guest's kernel, from Debian's package `user-mode-linux`.
 pub const KERNEL: &str = "/usr/bin/linux.uml";
+
+/// The patched kernel, which `scripts/guest-kernel.sh` builds; the link follows its last run.
+pub const PATCHED: &str = "/var/cache/sluicegate/guest-kernel/linux";
+
+/// Longer than a busy machine lets a reader wait. A socket that is not read for so long loses its
+/// datagrams, and others get theirs.
+const UDP_HOLD_MS: u32 = 5_000;
 
 /// Hidden argument of a keeper; an [`Attachment`] as JSON follows.
 const KEEPER: &str = "lab-guest-keeper";
@@ -60,24 +69,51 @@ pub struct Attachment {
     pub commands: String,
     /// Segmentation offloads, and receive offload, of the guest's interface.
     pub offloads: bool,
+    /// What it boots.
+    pub kernel: Kernel,
+}
+
+/// The kernel of a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kernel {
+    /// Its file.
+    pub path: PathBuf,
+    /// How long reception waits for room in a UDP socket, in ms; zero: such datagrams are dropped.
+    pub udp_hold_ms: u32,
+}
+
+impl From<GuestKernel> for Kernel {
+    fn from(kernel: GuestKernel) -> Self {
+        let path = match kernel {
+            GuestKernel::Packaged => KERNEL,
+            GuestKernel::Patched | GuestKernel::Holding => PATCHED,
+        };
+        let holds = kernel == GuestKernel::Holding;
+        Self {
+            path: path.into(),
+            udp_hold_ms: if holds { UDP_HOLD_MS } else { 0 },
+        }
+    }
 }
 
 /// Says what is missing for guests on this machine, if anything.
 ///
 /// # Errors
 /// Names the missing file and the package that has it.
-pub fn check() -> anyhow::Result<()> {
-    for (file, package) in [
-        (KERNEL, "user-mode-linux"),
-        (init::MODULES, "user-mode-linux"),
-        ("/dev/net/tun", ""),
-    ] {
+pub fn check(kernel: GuestKernel) -> anyhow::Result<()> {
+    let install = "apt-get install user-mode-linux";
+    let needed: &[_] = match kernel {
+        GuestKernel::Packaged => &[
+            (KERNEL, install),
+            (init::MODULES, install),
+            ("/dev/net/tun", "modprobe tun"),
+        ],
+        GuestKernel::Patched | GuestKernel::Holding => {
+            &[(PATCHED, "scripts/guest-kernel.sh builds it")]
+        }
+    };
+    for (file, advice) in needed {
         if !Path::new(file).exists() {
-            let advice = if package.is_empty() {
-                "modprobe tun".into()
-            } else {
-                format!("apt-get install {package}")
-            };
             bail!("guests need {file}, which is missing: {advice}");
         }
     }
@@ -87,13 +123,12 @@ pub fn check() -> anyhow::Result<()> {
 /// Boots a guest. Returns at once; [`TenantProcess::wait_ready`] waits for it.
 ///
 /// # Errors
-/// As [`crate::tenant::spawn`], and what [`check`] finds.
+/// As [`crate::tenant::spawn`].
 pub fn spawn(
     plan: &Plan,
     netns: BorrowedFd<'_>,
     attachment: &Attachment,
 ) -> anyhow::Result<TenantProcess> {
-    check()?;
     let netns = format!("/proc/{}/fd/{}", std::process::id(), netns.as_raw_fd());
     let attachment = serde_json::to_string(attachment)?;
     TenantProcess::start(&[KEEPER.into(), netns.into(), attachment.into()], plan)

@@ -7,8 +7,8 @@ use sluicegate_fabric::cee::CeeConfig;
 use sluicegate_labkit::port::PORTS_MAX;
 use sluicegate_scenario::{
     experiment::{
-        Action, Event, Experiment, LabSwitch, Link, Node, Profile, TcpOptions, Tenant, TenantKind,
-        Traffic, TrafficKind, Variant,
+        Action, Event, Experiment, GuestKernel, LabSwitch, Link, Node, Profile, TcpOptions, Tenant,
+        TenantKind, Traffic, TrafficKind, Variant,
     },
     hotspot::HotspotType,
     world::{Complaint, Problem},
@@ -90,6 +90,11 @@ fn of_host_switch(variant: &Variant) -> Vec<Problem> {
                 found.push(problem(&key, why, ADVICE));
             }
         }
+    }
+    if kind == LabSwitch::Bridge && variant.lab.guest_kernel != GuestKernel::Packaged {
+        let why = "this kernel has the adapters of guests behind lab.switch = \"sluicegate\" alone";
+        let advice = "set [lab] switch = \"sluicegate\", or simulate it (--world sim)";
+        found.push(problem("lab.guest_kernel", why, advice));
     }
     if kind != LabSwitch::Bridge {
         let is_namespace = |tenant: &Tenant| tenant.kind == TenantKind::Namespace;

@@ -14,7 +14,7 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use sluicegate_agent::interfaces;
 use sluicegate_core::aqm::Aqm;
 use sluicegate_labkit::port::{PortConfig, SwitchPorts};
-use sluicegate_scenario::experiment::{Experiment, TenantKind};
+use sluicegate_scenario::experiment::{Experiment, GuestKernel, Tenant, TenantKind};
 
 use crate::guest;
 
@@ -40,12 +40,16 @@ pub fn check(experiment: &Experiment) -> Result<()> {
     if rustix::process::geteuid().is_root() {
         need(programs());
     }
-    let mut tenants = experiment
-        .variants
-        .iter()
-        .flat_map(|variant| &variant.tenants);
-    if tenants.any(|tenant| tenant.kind == TenantKind::Guest) {
-        need(guest::check());
+    let is_guest = |tenant: &Tenant| tenant.kind == TenantKind::Guest;
+    let variants = experiment.variants.iter();
+    let with_guests = variants.filter(|variant| variant.tenants.iter().any(is_guest));
+    let kernels: Vec<_> = with_guests
+        .map(|variant| variant.lab.guest_kernel)
+        .collect();
+    for (_, kernel) in GuestKernel::NAMED {
+        if kernels.contains(&kernel) {
+            need(guest::check(kernel));
+        }
     }
     if missing.is_empty() {
         return Ok(());

@@ -189,6 +189,7 @@ impl<'a> Run<'a> {
                     mac: tenant_mac(id),
                     commands: tenant_commands(self.variant, id),
                     offloads: self.variant.lab.offloads,
+                    kernel: self.variant.lab.guest_kernel.into(),
                 };
                 guest::spawn(plan, netns.as_fd(), &attachment)
             }

@@ -16,7 +16,7 @@ use sluicegate_lab::{
     guest::{self, Attachment, Port},
     tenant::{Report, TenantProcess, maybe_run_tenant, plans, spawn},
 };
-use sluicegate_scenario::experiment::TrafficKind;
+use sluicegate_scenario::experiment::{GuestKernel, TrafficKind};
 use support::{PATIENCE, ip, run_all, traffic, variant, verified};
 
 /// Argument of the process that `guests_die_with_the_lab` kills.
@@ -27,7 +27,7 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some(HOLD) {
         return hold_a_guest();
     }
-    let missing = guest::check().err();
+    let missing = guest::check(GuestKernel::Packaged).err();
     if let Some(error) = &missing {
         eprintln!("{error:#}");
     }
@@ -104,6 +104,7 @@ fn attachment(tap: &str, tenant: u8, offloads: bool) -> Attachment {
         mac: format!("02:73:67:00:00:0{number}"),
         commands,
         offloads,
+        kernel: GuestKernel::Packaged.into(),
     }
 }
 

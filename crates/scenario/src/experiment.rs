@@ -15,7 +15,7 @@ use sluicegate_fabric::{Graph, Impairment, Routing, SharedMemory, cee::CeeConfig
 use sluicegate_program::Program;
 use sluicegate_tcp::config::{CacheWindow, Recovery};
 
-pub use crate::host_switch::{LabFabric, LabSwitch};
+pub use crate::host_switch::{GuestKernel, LabFabric, LabSwitch};
 use crate::{
     host_switch::HostSwitch, hotspot::Hotspot, places::Places, workload::plan::Connections,
 };
@@ -665,6 +665,8 @@ pub struct LabOptions {
     pub switch: LabSwitch,
     /// What the network between hosts is.
     pub fabric: LabFabric,
+    /// What guests boot.
+    pub guest_kernel: GuestKernel,
     /// The CPU may be what limits a run: it is neither repeated nor slowed down.
     pub accept_cpu_bound: bool,
 }

@@ -59,6 +59,27 @@ impl LabFabric {
     pub const NAMED: [(&str, Self); 2] = [("kernel", Self::Kernel), ("emulated", Self::Emulated)];
 }
 
+/// The kernel that guests of the lab boot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GuestKernel {
+    /// Debian's package.
+    #[default]
+    Packaged,
+    /// Built from Debian's source with `kernel/guest/udp-hold.patch`, which is switched off.
+    Patched,
+    /// The same, switched on: reception waits while a UDP socket is full.
+    Holding,
+}
+
+impl GuestKernel {
+    /// By their names in files.
+    pub const NAMED: [(&str, Self); 3] = [
+        ("packaged", Self::Packaged),
+        ("patched", Self::Patched),
+        ("holding", Self::Holding),
+    ];
+}
+
 /// Bytes that may arrive at a host's adapter after it has paused its link: what is on the wire and
 /// in the adapter, the frame that is being sent and the one that has made it pause.
 pub fn headroom_bytes(variant: &Variant, host: Node) -> u64 {

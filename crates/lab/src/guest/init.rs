@@ -20,7 +20,10 @@ use super::{
     job::{self, Order, put},
     stamp::Stamp,
 };
-use crate::{net::offloads, tenant::Prepared};
+use crate::{
+    net::offloads,
+    tenant::{Prepared, netstat},
+};
 
 /// Modules of the guest's kernel, one directory per release.
 pub const MODULES: &str = "/usr/lib/uml/modules";
@@ -81,6 +84,7 @@ fn serve() -> anyhow::Result<()> {
         fs::write(format!("/proc/sys/{name}"), value)
             .with_context(|| format!("cannot set {name} = {value}"))?;
     }
+    hold(order.attachment.kernel.udp_hold_ms)?;
     provide_congestion_control(&order.plan.congestion_control)?;
     bring_up(&order)?;
     let prepared = Prepared::new(order.plan)?;
@@ -89,6 +93,16 @@ fn serve() -> anyhow::Result<()> {
     let report = prepared.run(start);
     put(directory, job::END, &serde_json::to_vec(&Stamp::now())?)?;
     put(directory, job::REPORT, &serde_json::to_vec(&report)?)
+}
+
+/// Makes reception wait for room in UDP sockets, where the kernel can.
+fn hold(udp_hold_ms: u32) -> anyhow::Result<()> {
+    if udp_hold_ms == 0 {
+        return Ok(());
+    }
+    let path = netstat::UDP_HOLD_MS;
+    fs::write(path, udp_hold_ms.to_string())
+        .with_context(|| format!("cannot set {path}: not the kernel of scripts/guest-kernel.sh?"))
 }
 
 /// Loads `tcp_NAME.ko` unless the kernel has the algorithm already.
@@ -134,7 +148,9 @@ fn bring_up(order: &Order) -> anyhow::Result<()> {
         Port::Tap(_) => format!("link set vec0 name eth0 mtu {mtu}\n"),
         Port::VhostUser(_) => {
             announce()?;
-            for name in VIRTIO {
+            // A kernel without modules has all that it needs.
+            let modular = Path::new("/proc/modules").exists();
+            for name in VIRTIO.into_iter().filter(|_| modular) {
                 load(&format!("{name}.ko"), name)?;
             }
             // Not every switch says its address.

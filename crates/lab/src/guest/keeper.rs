@@ -21,7 +21,7 @@ use rustix::{
 };
 
 use super::{
-    Attachment, INIT, KERNEL, Port,
+    Attachment, INIT, Port,
     job::{self, Job, Order},
     stamp::{Stamp, offset_ns},
 };
@@ -96,7 +96,7 @@ fn boot(job: &Job, attachment: &Attachment) -> anyhow::Result<Child> {
         Port::Tap(tap) => format!("vec0:transport=tap,ifname={tap},depth=128,gro=1,mac={mac}"),
         Port::VhostUser(socket) => format!("virtio_uml.device={}:1", socket.display()),
     };
-    let mut command = Command::new(KERNEL);
+    let mut command = Command::new(&attachment.kernel.path);
     command
         .arg(format!("mem={MEMORY}"))
         .args([
@@ -130,7 +130,7 @@ fn boot(job: &Job, attachment: &Attachment) -> anyhow::Result<Child> {
         .context("cannot make a PID namespace")?;
     command
         .spawn()
-        .with_context(|| format!("cannot start {KERNEL}"))
+        .with_context(|| format!("cannot start {}", attachment.kernel.path.display()))
 }
 
 /// The guest's first process; dropping it kills the guest.

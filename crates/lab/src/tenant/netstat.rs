@@ -12,8 +12,19 @@ pub const INTERFACE: [&str; 4] = [
     "InterfaceReceiveDropped",
 ];
 
+/// The longest time that reception waits for room in a UDP socket, on kernels that can
+/// (`kernel/guest`).
+pub const UDP_HOLD_MS: &str = "/proc/sys/net/core/udp_hold_ms";
+
+/// How often reception waited for a full UDP socket, and how often it was given up, on such
+/// kernels.
+pub const HOLDS: [(&str, &str); 2] = [
+    ("UdpHolds", "/proc/sys/net/core/udp_holds"),
+    ("UdpHoldsExpired", "/proc/sys/net/core/udp_holds_expired"),
+];
+
 /// Reads all `Tcp`, `TcpExt` and `IpExt` counters of the calling thread's namespace, and those of
-/// [`INTERFACE`]. Names are unique. A file that is missing counts as empty.
+/// [`INTERFACE`] and [`HOLDS`]. Names are unique. A file that is missing counts as empty.
 pub fn read() -> BTreeMap<String, u64> {
     let files = [
         "/proc/thread-self/net/snmp",
@@ -29,7 +40,13 @@ pub fn read() -> BTreeMap<String, u64> {
         INTERFACE.map(str::to_owned).into_iter().zip(values)
     });
     let tcp = texts.flat_map(|text| parse(&text));
-    tcp.chain(interface.into_iter().flatten()).collect()
+    let holds = HOLDS.iter().filter_map(|(name, path)| {
+        let text = fs::read_to_string(path).ok()?;
+        Some(((*name).to_owned(), text.trim().parse().ok()?))
+    });
+    tcp.chain(interface.into_iter().flatten())
+        .chain(holds)
+        .collect()
 }
 
 /// Lines come in pairs: `TcpExt: name …` and `TcpExt: value …`.

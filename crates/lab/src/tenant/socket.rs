@@ -85,11 +85,11 @@ pub fn datagrams_to(peer: SocketAddr, limit_bytes: u64) -> anyhow::Result<OwnedF
     Ok(fd)
 }
 
-/// A socket that receives what comes to a UDP port.
-pub fn datagrams_at(own: IpAddr, port: u16) -> anyhow::Result<OwnedFd> {
+/// A socket that receives what comes to a UDP port. The kernel doubles the buffer as well.
+pub fn datagrams_at(own: IpAddr, port: u16, buffer_bytes: Option<u64>) -> anyhow::Result<OwnedFd> {
     let fd = datagrams(family(own))?;
-    sockopt::set_socket_recv_buffer_size_force(&fd, DATAGRAMS_BYTES)
-        .context("cannot set SO_RCVBUFFORCE")?;
+    let bytes = buffer_bytes.map_or(DATAGRAMS_BYTES, |bytes| bytes.min(1 << 30) as usize);
+    sockopt::set_socket_recv_buffer_size_force(&fd, bytes).context("cannot set SO_RCVBUFFORCE")?;
     net::bind(&fd, &SocketAddr::new(any(own), port))
         .with_context(|| format!("cannot bind UDP port {port}"))?;
     Ok(fd)

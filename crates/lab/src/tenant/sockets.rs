@@ -612,7 +612,8 @@ impl Io for Sockets {
     }
 
     fn bind_datagrams(&mut self, port: u16) {
-        let opened = socket::datagrams_at(self.plan.address, port)
+        let buffer_bytes = self.plan.datagram_buffer_bytes;
+        let opened = socket::datagrams_at(self.plan.address, port, buffer_bytes)
             .and_then(|fd| self.add(fd, self.current, 0, State::Receiving));
         if let Err(error) = opened {
             self.unheard.get_or_insert(error);

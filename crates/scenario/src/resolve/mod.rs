@@ -21,7 +21,9 @@ use sluicegate_config::{
 use sluicegate_fabric::{Graph, Routes};
 
 use crate::{
-    experiment::{Interval, LabFabric, LabOptions, LabSwitch, SimOptions, Sockets, Variant},
+    experiment::{
+        GuestKernel, Interval, LabFabric, LabOptions, LabSwitch, SimOptions, Sockets, Variant,
+    },
     places::Places,
 };
 
@@ -166,6 +168,9 @@ fn read_lab(table: &Table<'_>) -> LabOptions {
         offloads: is_true("offloads"),
         switch: lab.choice("switch", &LabSwitch::NAMED).unwrap_or_default(),
         fabric: lab.choice("fabric", &LabFabric::NAMED).unwrap_or_default(),
+        guest_kernel: lab
+            .choice("guest_kernel", &GuestKernel::NAMED)
+            .unwrap_or_default(),
         accept_cpu_bound: is_true("accept_cpu_bound"),
     };
     lab.close();

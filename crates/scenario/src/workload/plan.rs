@@ -24,6 +24,10 @@ pub struct Plan {
     pub mtu_bytes: u32,
     /// Kernel parameters of its network namespace: name with dots, value.
     pub sysctls: Vec<(String, String)>,
+    /// Receive buffer of its UDP sockets in bytes (the kernel doubles it for what it keeps beside
+    /// payload); `None` leaves the world's default. The simulator's sockets take what comes.
+    #[serde(default)]
+    pub datagram_buffer_bytes: Option<u64>,
     /// Congestion control of every socket, by the name that the tenant's kernel knows.
     pub congestion_control: String,
     /// Send a known pattern and compare every byte on arrival (costs CPU; off in measurements).

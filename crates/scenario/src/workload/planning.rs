@@ -125,6 +125,7 @@ fn empty_plan(variant: &Variant, tenant: &Tenant) -> Plan {
         prefix_length: variant.prefix_length(),
         mtu_bytes: variant.mtu_bytes,
         sysctls: sysctls(tenant),
+        datagram_buffer_bytes: tenant.receive_buffer_bytes,
         congestion_control: tenant.congestion_control.clone(),
         verify: false,
         measure_begin_ns: ns(variant.warmup),
