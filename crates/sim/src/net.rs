@@ -643,7 +643,7 @@ impl<F: PacketFabric> Net<F> {
     /// stack needs; the end sets it again when it fires.
     #[inline(always)]
     fn set_timer(&mut self, end: EndId) {
-        let state = &self.sockets.ends[end as usize];
+        let state = &mut self.sockets.ends[end as usize];
         let Some(tcp) = &state.tcp else { return };
         let deadline_ps = tcp.deadline_ns().saturating_mul(1_000);
         state.awaits_nothing = deadline_ps == u64::MAX;
