@@ -360,8 +360,8 @@ impl Wheel {
 
     /// Sources of events of the present slot, in no order.
     pub fn present(&self, places: Range<usize>) -> impl Iterator<Item = Source> {
-        let events = self.present.get(places).unwrap_or_default();
-        events.iter().map(|&key| key as Source)
+        let events = self.present.iter().take(places.end).skip(places.start);
+        events.map(|&key| key as Source)
     }
 
     /// When the next event is.

@@ -1,5 +1,7 @@
 //! Prefetches of the memory that events are about to read.
 
+use std::ops::Range;
+
 use prefetch_index::prefetch_index;
 use sluicegate_fabric::{
     Handle,
@@ -53,6 +55,11 @@ impl<F: PacketFabric> Net<F> {
     #[inline(never)]
     pub(super) fn fetch(&mut self) {
         let places = self.clock.wheel.see();
+        self.fetch_events(places);
+    }
+
+    /// The same for the events at these places of the present slot.
+    pub(super) fn fetch_events(&mut self, places: Range<usize>) {
         let arrivals = |&source: &Source| source >> KIND_BITS == PORT;
         let sources = self.clock.wheel.present(places).filter(arrivals);
         let mut ports = std::mem::take(&mut self.ahead.ports);

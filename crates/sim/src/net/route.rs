@@ -457,7 +457,9 @@ mod tests {
             engine
                 .run_until(us * 1_000_000, &mut |_, _| Ok(()))
                 .unwrap();
-            engine.nets().for_each(Net::fetch);
+            engine
+                .nets()
+                .for_each(|net| net.fetch_events(0..usize::MAX));
         }
         engine.account().unwrap();
         let net = engine.nets().next().unwrap();
