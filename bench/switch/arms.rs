@@ -218,8 +218,7 @@ impl Running {
     fn ours(&mut self, ports: usize, keys: &str, port: impl Fn(usize) -> String) -> Result<()> {
         let control = self.directory.join("control");
         let mut text = format!("[switch]\nsocket = \"{}\"\n{keys}\n", control.display());
-        for number in 0..ports {
-            let name = NAMES[number];
+        for (number, name) in NAMES.iter().enumerate().take(ports) {
             text += &format!("[[port]]\nname = \"{name}\"\n{}\n", port(number));
         }
         let file = self.directory.join("switch.toml");
