@@ -242,7 +242,7 @@ fn nor_with_two_threads() {
     kill_switch("qemu-2", "threads = 2");
 }
 
-/// One machine is connected in each mode. What their guests send while there is no switch, QEMU drops.
+/// One machine is connected in each mode. QEMU drops what guests send while there is no switch.
 fn kill_switch(name: &str, switch: &str) {
     let ports = [("a", ""), ("b", "listen = false"), ("tell", "")];
     let mut process = Process::start(name, switch, &ports);
