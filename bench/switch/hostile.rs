@@ -101,7 +101,8 @@ impl Attack {
                 guest.transmit.kick.write(1).ok();
             }
             Self::Garbage => {
-                let bytes = (0..300u64).map(|at| ((at ^ count) * 0x9e37_79b9 >> 13) as u8);
+                let bytes =
+                    (0..300u64).map(|at| (((at ^ count).wrapping_mul(0x9e37_79b9)) >> 13) as u8);
                 // The switch may have another connection, or have closed this one.
                 if let Ok(mut stream) = UnixStream::connect(socket) {
                     stream.write_all(&bytes.collect::<Vec<_>>()).ok();
