@@ -260,6 +260,7 @@ fn plan() -> Plan {
         sysctls: Vec::new(),
         congestion_control: "dctcp".to_owned(),
         verify: false,
+        datagram_buffer_bytes: None,
         measure_begin_ns: 0,
         measure_end_ns: u64::MAX,
         stop_ns: u64::MAX,

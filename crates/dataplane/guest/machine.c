@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A guest of a virtual machine in the tests, without an operating system: the driver of one network
 // adapter (Virtio 1.2, 4.1 and 5.1), which exchanges numbered frames with its peer and says on the
 // serial port what came. QEMU boots it as a kernel (Multiboot 1).
 //
-//   machine ME PEER [COUNT [1]]   numbers of addresses, 1 to 255; frames to send, 0 for as many as until it is told
-//                                 to stop; 1 for a machine that migrates
+//   machine ME PEER [COUNT [1]]   numbers of addresses, 1 to 255; frames to send, 0 for as many as
+//                                 until it is told to stop; 1 for a machine that migrates
 //
 // Lines: "at N" while N frames have come, "gap A B" where numbers from A to before B are missing,
 // "wrong: ..." for what must never be, "done N MISSING" when the last frame of the peer has come
@@ -246,8 +247,8 @@ static void numbered(const uint8_t *frame, uint32_t bytes, uint32_t number)
 	}
 }
 
-// Of each buffer the number of its frame, for a second look: a buffer goes back only when HELD more have come, so that
-// a machine that has migrated looks at what was written before.
+// Of each buffer the number of its frame, for a second look: a buffer goes back only when HELD more
+// have come, so that a machine that has migrated looks at what was written before.
 static uint16_t held[HELD];
 static uint32_t held_numbers[ENTRIES], held_count;
 #define NONE 0xffffffff

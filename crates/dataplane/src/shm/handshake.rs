@@ -17,8 +17,8 @@
 //! | 28 to 31 | pauses of its sender: bit p = priority p is lossless by them; 256 a switch, 512 a program |
 //! | 32 to 127 | of a refusal, why: UTF-8, filled with zeros |
 //!
-//! The first 16 bytes stay so in any version. Before they said anything of pauses, sides sent a zero
-//! there.
+//! The first 16 bytes stay so in any version. Before they said anything of pauses, sides sent a
+//! zero there.
 
 use std::{
     fs::File,

@@ -209,7 +209,8 @@ fn a_switch_with_pauses_tells_an_older_one_that_it_does_not_say() {
         (server.as_deref(), client),
         (Some(why), Some(refused.clone()))
     );
-    // An older server, which compares nothing, has made its offer, and hears it in place of the answer.
+    // An older server, which compares nothing, has made its offer, and hears it in place of the
+    // answer.
     let told = reason_of((Mode::Client, with(8)), move |stream| {
         heard(&stream);
         let layout = Layout::default();

@@ -12,6 +12,7 @@
 pub mod device;
 pub mod kept;
 pub mod link;
+mod queue;
 pub mod relay;
 pub mod session;
 
