@@ -3,9 +3,9 @@
 //! the switch on one, all guests on the other.
 //!
 //! Frames go one at a time, every 150 us, from one honest guest to the other and back. Their thread
-//! goes before the attacker's at once (SCHED_FIFO), so that what is measured is the switch and not
-//! who has the guests' CPU. The switch does not sleep, which gives the shortest delays to compare
-//! with.
+//! goes before the attacker's at once (SCHED_FIFO), so that the delay is the switch's and not that
+//! of waiting for the guests' CPU. The switch does not sleep, which gives the shortest delays to
+//! compare with.
 
 #![allow(clippy::print_stdout)]
 

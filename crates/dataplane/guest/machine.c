@@ -47,10 +47,31 @@ static uint8_t is_free[ENTRIES];
 static uint16_t free_slots[ENTRIES];
 static unsigned free_count;
 
-static void out8(uint16_t port, uint8_t value) { __asm__ volatile("outb %0, %1" : : "a"(value), "Nd"(port)); }
-static void out32(uint16_t port, uint32_t value) { __asm__ volatile("outl %0, %1" : : "a"(value), "Nd"(port)); }
-static uint8_t in8(uint16_t port) { uint8_t value; __asm__ volatile("inb %1, %0" : "=a"(value) : "Nd"(port)); return value; }
-static uint32_t in32(uint16_t port) { uint32_t value; __asm__ volatile("inl %1, %0" : "=a"(value) : "Nd"(port)); return value; }
+static void out8(uint16_t port, uint8_t value)
+{
+	__asm__ volatile("outb %0, %1" : : "a"(value), "Nd"(port));
+}
+
+static void out32(uint16_t port, uint32_t value)
+{
+	__asm__ volatile("outl %0, %1" : : "a"(value), "Nd"(port));
+}
+
+static uint8_t in8(uint16_t port)
+{
+	uint8_t value;
+
+	__asm__ volatile("inb %1, %0" : "=a"(value) : "Nd"(port));
+	return value;
+}
+
+static uint32_t in32(uint16_t port)
+{
+	uint32_t value;
+
+	__asm__ volatile("inl %1, %0" : "=a"(value) : "Nd"(port));
+	return value;
+}
 
 // The compiler may call it.
 void *memset(void *to, int value, uint32_t bytes)

@@ -109,7 +109,7 @@ pub(crate) fn converged(plan: &Plan, config: CeeConfig) -> Converged<Descriptor>
     Converged::new(cee, ports, map).with_lanes(PRIORITIES as u8)
 }
 
-/// A port whose queue nobody uses: the fabric asks for one of each link and host.
+/// A port whose queue stays empty: the fabric asks for a port of each link and host.
 fn unused() -> PortConfig {
     PortConfig {
         rate_bps: 1,
@@ -148,7 +148,7 @@ impl Emulated for Converged<Descriptor> {
         match effect {
             OwnEffect::Notify(switch, notification) => network.notify(switch, notification),
             OwnEffect::Absorbed(_, frame) | OwnEffect::Forget(frame) => network.release(frame),
-            // Nobody watches ports, and the network is one part.
+            // Nothing observes ports, and the network is one part.
             OwnEffect::PauseSent(..) | OwnEffect::Away(..) | OwnEffect::PauseAway(..) => {}
         }
     }

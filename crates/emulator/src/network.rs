@@ -177,7 +177,7 @@ impl<F: Emulated> Driver for Network<F> {
             Effect::Timer(timer, at_ps) => self.agenda.set(timer, at_ps),
             Effect::Own(effect) => F::carry_out(self, effect),
             Effect::Lost(_, _, frame) => self.release(frame),
-            // Nobody watches ports or counts departures.
+            // Nothing observes ports or counts departures.
             Effect::Sent(..) | Effect::Left(..) | Effect::Room(..) => {}
         }
     }
@@ -259,7 +259,7 @@ impl<F: Emulated> Network<F> {
             self.fire(timer);
         }
         self.now_ps = now_ps;
-        // Whoever waits for room offers its frame again.
+        // Hosts that wait for room offer their frames again.
         self.room_ps = self.room_ps.filter(|&room_ps| room_ps > now_ps);
     }
 

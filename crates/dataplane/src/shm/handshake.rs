@@ -78,7 +78,7 @@ fn because(reason: impl ToString) -> Failed {
     Failed::Because(reason.to_string())
 }
 
-/// Who sends and obeys pauses of single priorities (PFC).
+/// Which side sends and obeys pauses of single priorities (PFC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pauses {
     /// A switch does, for its lossless priorities: bit p for priority p; none without `pfc`.
