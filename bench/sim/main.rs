@@ -21,8 +21,9 @@
 //!   tree away, at 0.5 of 10 Gb/s and at 6. `routing-NAME`: one scheme.
 //!   `hops,FABRIC,LOAD,MBPS,NAME`: one of its networks alone, an eighth of the time, for
 //!   counters of instructions (`bench/sim/instructions.sh`).
-//! - **program-256**: an all-to-all of 256 ranks, eight times: 1.04 million operations. Beside
-//!   one message of as many bytes from each server, by turns; with making and checking, and
+//! - **program-256**: three programs of 256 ranks, each of 522 240 messages of 4 KB (1.04 million
+//!   operations): all-to-all, all-reduce by a ring, halo exchange. Beside one message of as many
+//!   bytes for each of its pairs, and one from each server, by turns; with making and checking, and
 //!   without.
 //! - **scale-N**: XGFT(3) of N servers like the permutation, 1 MB per flow: what a hop costs as
 //!   networks grow.
@@ -124,7 +125,7 @@ fn main() -> Result<()> {
 fn run(name: &str) -> Result<()> {
     match name {
         "routing" => return routing::compare(|_| true),
-        "program-256" => return compare_program(name),
+        "program-256" => return compare_programs(name),
         _ => {}
     }
     if let Some(scheme) = name.strip_prefix("routing-") {
@@ -644,38 +645,44 @@ fn timed<F: FabricOf>(text: &str) -> Result<Timed<App, F>> {
     Ok(Timed::of(engine, Arc::new(Done::default())))
 }
 
-/// What 256 hosts of [`compare_program`] send: the same bytes in three forms.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
-    /// 255 messages of 4 KB from each rank, eight times.
-    Program,
-    /// The bytes of each pair as one flow.
-    FlowsOfPairs,
-    /// The bytes of each host as one flow.
-    FlowsOfHosts,
+/// A program of [`compare_programs`]: 522 240 messages of 4 KB among 256 ranks.
+struct Program {
+    name: &'static str,
+    messages: &'static str,
+    /// The bytes of each pair as one message.
+    of_pairs: &'static str,
 }
 
-impl Form {
-    fn scenario(self) -> String {
-        let work = match self {
-            Form::Program => {
-                "kind = 'program'\ncollective = 'all-to-all'\nsize = '1024KB'\niterations = 8\n"
-            }
-            Form::FlowsOfPairs => {
-                "kind = 'program'\ncollective = 'all-to-all'\nsize = '8192KB'\neager = '8192KB'\n"
-            }
-            Form::FlowsOfHosts => {
-                "kind = 'program'\ncollective = 'shift'\ndistance = 85\nsize = '8160KB'\n\
-                 eager = '8160KB'\n"
-            }
-        };
-        format!(
-            "warmup = '0s'\nduration = '1s'\n[network]\ntopology = 'fat-tree'\n\
-             children = [8, 8, 4]\nparents = [1, 8, 8]\nrate = '10Gbit'\ndelay = '1us'\n\
-             marking = {{ kind = 'threshold', k = '97500B' }}\n\
-             [tenant.default]\ncongestion_control = 'dctcp'\necn = true\n[traffic.work]\n{work}"
-        )
-    }
+/// In these each rank has 255, 1 and 6 partners.
+const PROGRAMS: [Program; 3] = [
+    Program {
+        name: "all-to-all",
+        messages: "collective = 'all-to-all'\nsize = '1024KB'\niterations = 8\n",
+        of_pairs: "collective = 'all-to-all'\nsize = '8192KB'\neager = '8192KB'\n",
+    },
+    Program {
+        name: "all-reduce",
+        messages: "collective = 'all-reduce'\nsize = '1024KB'\niterations = 4\n",
+        of_pairs: "collective = 'shift'\nsize = '8160KB'\neager = '8160KB'\n",
+    },
+    Program {
+        name: "halo",
+        messages: "collective = 'halo'\ngrid = [8, 8, 4]\nsize = '4KB'\niterations = 340\n",
+        of_pairs: "collective = 'halo'\ngrid = [8, 8, 4]\nsize = '1360KB'\neager = '1360KB'\n",
+    },
+];
+
+/// The bytes of each host as one message.
+const OF_HOSTS: &str = "collective = 'shift'\ndistance = 85\nsize = '8160KB'\neager = '8160KB'\n";
+
+fn program_scenario(work: &str) -> String {
+    format!(
+        "warmup = '0s'\nduration = '1s'\n[network]\ntopology = 'fat-tree'\n\
+         children = [8, 8, 4]\nparents = [1, 8, 8]\nrate = '10Gbit'\ndelay = '1us'\n\
+         marking = {{ kind = 'threshold', k = '97500B' }}\n\
+         [tenant.default]\ncongestion_control = 'dctcp'\necn = true\n\
+         [traffic.work]\nkind = 'program'\n{work}"
+    )
 }
 
 /// How much of it is simulated: all of it, in turns of 500 us.
@@ -690,7 +697,7 @@ fn thread_s() -> Result<f64> {
     Ok(ns.parse::<u64>()? as f64 / 1e9)
 }
 
-/// What a network of [`compare_program`] takes: to be made and checked, and to run.
+/// What a network of [`compare_programs`] takes: to be made and checked, and to run.
 struct Shares {
     network: Timed<App, Plain>,
     made_s: f64,
@@ -698,9 +705,9 @@ struct Shares {
 }
 
 impl Shares {
-    fn new(form: Form) -> Result<Self> {
+    fn new(work: &str) -> Result<Self> {
         let begun_s = thread_s()?;
-        let network = timed::<Plain>(&form.scenario())?;
+        let network = timed::<Plain>(&program_scenario(work))?;
         Ok(Self {
             network,
             made_s: thread_s()? - begun_s,
@@ -721,11 +728,17 @@ impl Shares {
     }
 }
 
-/// A program of a million operations beside plain flows of its pairs and of its hosts, with making
-/// and checking and without.
-fn compare_program(name: &str) -> Result<()> {
-    let forms = [Form::Program, Form::FlowsOfPairs, Form::FlowsOfHosts];
-    let mut all = forms
+/// Programs of a million operations beside plain flows of their pairs and of their hosts, with
+/// making and checking and without.
+fn compare_programs(name: &str) -> Result<()> {
+    for program in &PROGRAMS {
+        compare_program(&format!("{name} {}", program.name), program)?;
+    }
+    Ok(())
+}
+
+fn compare_program(name: &str, program: &Program) -> Result<()> {
+    let mut all = [program.messages, program.of_pairs, OF_HOSTS]
         .into_iter()
         .map(Shares::new)
         .collect::<Result<Vec<_>>>()?;

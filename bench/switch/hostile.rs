@@ -15,7 +15,7 @@ mod common;
 mod results;
 
 use std::{
-    io::Write,
+    io::{Read, Write},
     os::unix::net::UnixStream,
     path::Path,
     process::Command,
@@ -38,6 +38,8 @@ use sluicegate_dataplane::offload::{Family, Work};
 use common::{Bench, GUEST, Guest, LINUX, PLAIN, SIZE, frame, introduce, mac};
 
 const PAUSE: Duration = Duration::from_micros(150);
+/// For the end of a connection that said any bytes.
+const GARBAGE_WAITS: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, PartialEq)]
 enum Attack {
@@ -103,9 +105,12 @@ impl Attack {
             Self::Garbage => {
                 let bytes =
                     (0..300u64).map(|at| (((at ^ count).wrapping_mul(0x9e37_79b9)) >> 13) as u8);
-                // The switch may have another connection, or have closed this one.
+                // The next one when the switch has ended this one or waits for more: it rests between
+                // connections, and the next attack is not to wait behind all that could be opened.
                 if let Ok(mut stream) = UnixStream::connect(socket) {
+                    stream.set_read_timeout(Some(GARBAGE_WAITS)).ok();
                     stream.write_all(&bytes.collect::<Vec<_>>()).ok();
+                    stream.read_to_end(&mut Vec::new()).ok();
                 }
             }
             Self::Lies => {

@@ -250,7 +250,7 @@ struct Found {
 
 impl Found {
     /// Hosts come in the order of their numbers.
-    fn add(&mut self, host: u32, ports: Vec<PortId>) {
+    fn add(&mut self, host: u32, ports: &[PortId]) {
         self.end(host);
         self.run(host, ports);
         self.next = host + 1;
@@ -259,20 +259,32 @@ impl Found {
     /// No path leads to the hosts up to this one that have not been added.
     fn end(&mut self, host: u32) {
         if self.next < host {
-            self.run(self.next, Vec::new());
+            self.run(self.next, &[]);
             self.next = host;
         }
     }
 
-    fn run(&mut self, host: u32, ports: Vec<PortId>) {
-        let sets = &mut self.sets;
-        let set = *self.numbers.entry(ports).or_insert_with_key(|ports| {
-            sets.push(ports.clone());
-            sets.len() as u32 - 1
-        });
+    fn run(&mut self, host: u32, ports: &[PortId]) {
+        let set = self.number(ports);
         if self.runs.last().is_none_or(|&(_, last)| last != set) {
             self.runs.push((host, set));
         }
+    }
+
+    /// The number of a set, which is that of the last host most often.
+    fn number(&mut self, ports: &[PortId]) -> u32 {
+        if let Some(&(_, last)) = self.runs.last() {
+            if self.sets[last as usize] == ports {
+                return last;
+            }
+        }
+        if let Some(&number) = self.numbers.get(ports) {
+            return number;
+        }
+        let number = self.sets.len() as u32;
+        self.sets.push(ports.to_vec());
+        self.numbers.insert(ports.to_vec(), number);
+        number
     }
 
     /// How many hosts a run has.
@@ -436,7 +448,7 @@ mod tests {
         let near = Near::new(links);
         let mut found = HashMap::new();
         paths::shortest(links, |switch, host, nearest| {
-            found.insert((switch, host), nearest);
+            found.insert((switch, host), nearest.to_vec());
         });
         for switch in SwitchId::first(graph.switches() as usize) {
             for host in HostId::first(graph.hosts() as usize) {

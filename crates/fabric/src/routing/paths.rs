@@ -43,16 +43,77 @@ impl Links<'_> {
         [node, destination]: [NodeId; 2],
         usable: impl Fn(PortId) -> bool,
         distance: &[u32],
-    ) -> Vec<PortId> {
+    ) -> impl Iterator<Item = PortId> {
         let here = distance[node.index()];
-        let is_nearer = |far: NodeId| {
+        let is_nearer = move |far: NodeId| {
             distance[far.index()] < here && (far == destination || !self.graph.is_host(far))
         };
         let ports = self.graph.adjacent(node).iter();
         ports
-            .filter(|&&(port, far)| usable(port) && is_nearer(far))
+            .filter(move |&&(port, far)| usable(port) && is_nearer(far))
             .map(|&(port, _)| port)
-            .collect()
+    }
+
+    /// The switch of a host that has one link, which works.
+    fn sole_switch(self, host: NodeId) -> Option<NodeId> {
+        match *self.graph.adjacent(host) {
+            [(port, far)] if self.works(port) && !self.graph.is_host(far) => Some(far),
+            _ => None,
+        }
+    }
+}
+
+/// The ports of all switches that are nearest to a node.
+struct Search<'a> {
+    links: Links<'a>,
+    any_failed: bool,
+    /// Hops to the destination, by working links and by all.
+    around: Vec<u32>,
+    whole: Vec<u32>,
+    /// By switch where its ports end in `ports`.
+    ends: Vec<usize>,
+    ports: Vec<PortId>,
+}
+
+impl<'a> Search<'a> {
+    fn new(links: Links<'a>) -> Self {
+        let nodes = links.graph.nodes() as usize;
+        Self {
+            links,
+            any_failed: links.failed.contains(&true),
+            around: vec![u32::MAX; nodes],
+            whole: vec![u32::MAX; nodes],
+            ends: Vec::new(),
+            ports: Vec::new(),
+        }
+    }
+
+    fn search(&mut self, destination: NodeId) {
+        let links = self.links;
+        links.distances(destination, |port| links.works(port), &mut self.around);
+        if self.any_failed {
+            links.distances(destination, |_| true, &mut self.whole);
+        }
+        self.ends.clear();
+        self.ports.clear();
+        for switch in SwitchId::first(links.graph.switches() as usize) {
+            let ends = [links.graph.number(switch), destination];
+            let begin = self.ports.len();
+            let around = links.nearest(ends, |port| links.works(port), &self.around);
+            self.ports.extend(around);
+            if self.ports.len() == begin && self.any_failed {
+                let whole = links.nearest(ends, |_| true, &self.whole);
+                self.ports.extend(whole);
+            }
+            self.ends.push(self.ports.len());
+        }
+    }
+
+    /// What the last search found for a switch.
+    fn of(&self, switch: SwitchId) -> &[PortId] {
+        let at = switch.index();
+        let begin = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.ports[begin..self.ends[at]]
     }
 }
 
@@ -60,25 +121,27 @@ impl Links<'_> {
 /// nearest to it, where there are any: first all switches of the first destination. A switch from
 /// which no path of working links leads to a host has the ports that it would have if all links
 /// worked: what it sends there is lost at a link that has failed.
-pub fn shortest(links: Links<'_>, mut each: impl FnMut(SwitchId, HostId, Vec<PortId>)) {
+///
+/// Neighbouring hosts with a link to the same switch share one search, for that switch.
+pub fn shortest(links: Links<'_>, mut each: impl FnMut(SwitchId, HostId, &[PortId])) {
     let graph = links.graph;
-    let mut around = vec![u32::MAX; graph.nodes() as usize];
-    let mut whole = around.clone();
-    let any_failed = links.failed.contains(&true);
+    let mut search = Search::new(links);
+    let mut searched = None;
     for host in HostId::first(graph.hosts() as usize) {
-        let destination = graph.number(host);
-        links.distances(destination, |port| links.works(port), &mut around);
-        if any_failed {
-            links.distances(destination, |_| true, &mut whole);
+        let host_node = graph.number(host);
+        let edge = links.sole_switch(host_node);
+        let destination = edge.unwrap_or(host_node);
+        if searched != Some(destination) {
+            search.search(destination);
+            searched = Some(destination);
         }
         for switch in SwitchId::first(graph.switches() as usize) {
-            let ends = [graph.number(switch), destination];
-            let mut nearest = links.nearest(ends, |port| links.works(port), &around);
-            if nearest.is_empty() && any_failed {
-                nearest = links.nearest(ends, |_| true, &whole);
-            }
-            if !nearest.is_empty() {
-                each(switch, host, nearest);
+            if edge == Some(graph.number(switch)) {
+                let links = graph.adjacent(destination).iter();
+                let to_host = links.filter(|&&(_, far)| far == host_node);
+                to_host.for_each(|&(port, _)| each(switch, host, &[port]));
+            } else if !search.of(switch).is_empty() {
+                each(switch, host, search.of(switch));
             }
         }
     }
@@ -101,4 +164,43 @@ pub fn divisors(graph: &Graph) -> Vec<u64> {
     switches
         .map(|switch| divisor[graph.number(switch).index()])
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::routing::tests::random;
+
+    proptest! {
+        /// Hosts that share a search have the ports that a search of their own finds.
+        #[test]
+        fn shared_searches_find_what_each_finds(
+            hosts in 1u32..9,
+            switches in 1u32..6,
+            further in 0u32..8,
+            seed: u64,
+            second_links in proptest::collection::vec((0u32..9, 0u32..6), 0..3),
+            failed in proptest::collection::vec(any::<bool>(), 0..12),
+        ) {
+            let mut graph = random(hosts, switches, further, seed);
+            for (host, switch) in second_links {
+                graph.join(HostId(host % hosts), SwitchId(switch % switches));
+            }
+            let links = Links { graph: &graph, failed: &failed };
+            let mut found = Vec::new();
+            shortest(links, |switch, host, ports| found.push((switch, host, ports.to_vec())));
+            let mut search = Search::new(links);
+            let mut expected = Vec::new();
+            for host in HostId::first(hosts as usize) {
+                search.search(graph.number(host));
+                for switch in SwitchId::first(switches as usize) {
+                    let ports = search.of(switch).to_vec();
+                    expected.extend((!ports.is_empty()).then_some((switch, host, ports)));
+                }
+            }
+            prop_assert_eq!(found, expected);
+        }
+    }
 }
