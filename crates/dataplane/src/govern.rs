@@ -312,16 +312,15 @@ impl Govern {
         };
         let mut is_turned = false;
         if let Some(ifindex) = self.ifindex(from) {
-            let fate = match self.parse(at, ifindex, frame, &mut packet) {
-                None => {
+            match packet.read(&view_of(frame), at.direction, ifindex) {
+                Ok(()) => {
                     let fate = self.pass_parsed(at, ifindex, frame, memory, &mut packet);
+                    if fate != Fate::Pass {
+                        return (at.direction, fate);
+                    }
                     is_turned = true;
-                    fate
                 }
-                Some(fate) => fate,
-            };
-            if fate != Fate::Pass {
-                return (at.direction, fate);
+                Err(why) => return self.pass_unread((from, to), frame, why, now_ns),
             }
         }
         (at.port, at.direction) = (to, Direction::ToTenant);
@@ -336,6 +335,24 @@ impl Govern {
         }
         let fate = self.pass_parsed(at, ifindex, frame, memory, &mut packet);
         (at.direction, fate)
+    }
+
+    /// The same for a frame that is no TCP that can be tracked, which is so at both vNICs.
+    fn pass_unread(
+        &mut self,
+        (from, to): (u16, u16),
+        frame: &Frame,
+        why: usize,
+        now_ns: u64,
+    ) -> (Direction, Fate) {
+        let fate = self.unread(from, frame, Direction::FromTenant, why, now_ns);
+        if fate != Fate::Pass {
+            return (Direction::FromTenant, fate);
+        }
+        if self.ifindex(to).is_some() {
+            self.vnics.unread(why);
+        }
+        (Direction::ToTenant, Fate::Pass)
     }
 
     /// Reads the headers of a frame; its fate, if it is no TCP that can be tracked.
@@ -477,7 +494,9 @@ impl Govern {
         now_ns: u64,
     ) -> Fate {
         self.vnics.unread(why);
-        if direction == Direction::ToTenant {
+        let place = self.places.get(usize::from(port));
+        let has_buckets = matches!(place, Some(Some(place)) if !place.buckets.is_empty());
+        if direction == Direction::ToTenant || !has_buckets {
             return Fate::Pass;
         }
         self.charge(port, classify(why, frame.start()), frame.bytes, now_ns)
