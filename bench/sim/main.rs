@@ -3,6 +3,7 @@
 //!
 //! - **incast**: 16 senders to 1 receiver through one switch, 10 Gb/s, 1 µs per link, 1500 B
 //!   packets, 10 MB each, an ACK per packet, DCTCP, K = 65 packets, buffer 250 packets.
+//!   It takes 20 ms, of which some are the process' first: **incast-long** has 200 MB each.
 //! - **permutation**: XGFT(3; 8,8,4; 1,8,8), 256 servers, full bisection, a fixed permutation, 4 MB
 //!   per flow, D-mod-k routing, DCTCP likewise.
 //! - **permutation-2**: the same on two threads.
@@ -86,8 +87,9 @@ const PORTS: usize = 50_000;
 /// Longer than any case takes.
 const END_PS: u64 = 1_000 * 1_000_000_000_000;
 
-const CASES: [&str; 11] = [
+const CASES: [&str; 12] = [
     "incast",
+    "incast-long",
     "permutation",
     "cee-permutation",
     "commercial",
@@ -137,6 +139,7 @@ fn run(name: &str) -> Result<()> {
     let tree = |m: [u32; 3], w: [u32; 3]| Graph::xgft(&m, &w).map_err(anyhow::Error::msg);
     let (graph, bytes, threads) = match name {
         "incast" => (star(17), 10_000_000, 1),
+        "incast-long" => (star(17), 200_000_000, 1),
         "permutation" | "cee-permutation" | "cee-permutation-2" => {
             (tree([8, 8, 4], [1, 8, 8])?, 4_000_000, 1)
         }
@@ -152,7 +155,7 @@ fn run(name: &str) -> Result<()> {
         other => bail!("no case {other}; there are {}", CASES.join(", ")),
     };
     let pairs: Vec<(u32, u32)> = match name {
-        "incast" => (1..17).map(|host| (host, 0)).collect(),
+        "incast" | "incast-long" => (1..17).map(|host| (host, 0)).collect(),
         _ => (0..graph.hosts())
             .zip(shuffled(graph.hosts()))
             .filter(|(from, to)| from != to)
