@@ -28,7 +28,7 @@ export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
 BUDGET_S=(
 	[total]=1500 [setup]=60 [build]=360
 	["linux 6.12"]=360 ["foreign programs"]=60 ["guest kernel"]=300 ["kernel tests"]=420 [lint]=150 [tests]=240 ["fuzz smoke"]=300
-	["simulated scenarios"]=150 ["a sweep"]=45 ["a sweep of datagrams"]=30 ["linux 6.1 is refused"]=25 [package]=35
+	["simulated scenarios"]=150 ["a sweep"]=45 ["a sweep of datagrams"]=30 ["a sweep of programs"]=15 ["linux 6.1 is refused"]=25 [package]=35
 	["stages of tests"]=10 ["measuring tests"]=150 ["foreign stacks"]=90 ["nothing left behind"]=10
 	[scenario]=35 ["scenario five-stacks"]=100 ["scenario five-stacks-guests"]=75 ["scenario ecn-coexistence"]=70
 	["scenario window-cap"]=50 ["scenario swift-beside"]=45 ["scenario incast-1500"]=45 ["scenario host-loss"]=90 ["scenario lossless-incast"]=60
@@ -151,6 +151,8 @@ stage "a sweep" "$SLUICEGATE" sweep scenarios/cee/commercial.toml --short --repe
 	--check --out "$LOGS/sweep"
 stage "a sweep of datagrams" "$SLUICEGATE" sweep scenarios/cee/commercial-udp.toml --short --repeat 4 --only tcp=reno --only background=large \
 	--check --out "$LOGS/sweep-udp"
+stage "a sweep of programs" "$SLUICEGATE" sweep scenarios/cee/programs-routing.toml --short --repeat 1 --only tree=6 \
+	--only program=bt,cg,ft,is,mg --check --out "$LOGS/sweep-programs"
 if [ "$(uname -m)" = x86_64 ]; then
 	ended "linux 6.12"
 	stage "linux 6.1 is refused" scripts/kernel-test.sh 6.1

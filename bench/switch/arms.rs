@@ -50,11 +50,13 @@ pub enum Arm {
     Xdp,
     /// Ours, with two threads and two guests for each.
     Threads,
+    /// No switch: a thread that an eventfd wakes.
+    Eventfd,
 }
 
 impl Arm {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Lossless,
         Self::Enforcing,
         Self::Lossy,
@@ -63,6 +65,7 @@ impl Arm {
         Self::Bridge,
         Self::Xdp,
         Self::Threads,
+        Self::Eventfd,
     ];
 
     /// Its name in tables.
@@ -76,6 +79,7 @@ impl Arm {
             Self::Bridge => "bridge",
             Self::Xdp => "af-xdp",
             Self::Threads => "two-threads",
+            Self::Eventfd => "eventfd",
         }
     }
 
@@ -173,7 +177,7 @@ impl Running {
             }
             Arm::Copying => running.testpmd()?,
             Arm::OpenVswitch => running.open_vswitch()?,
-            Arm::Bridge => {}
+            Arm::Bridge | Arm::Eventfd => {}
         }
         Ok(running)
     }

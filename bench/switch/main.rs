@@ -11,7 +11,7 @@
 //! - **delay**: at half of the rate that the same switch has carried just before.
 //! - **idle**: the switch's share of its CPU while nothing is sent.
 //! - **wake-up**: how long a frame takes to which nothing has happened for 2 ms, so that a switch
-//!   that sleeps does.
+//!   that sleeps does. `eventfd` is how long a thread takes on this machine that an eventfd wakes.
 //! - **pairs**: datagrams of 64 bytes between two pairs of guests, both at the same time, whose
 //!   drivers have a CPU each. With one thread of ours, and with two; four CPUs.
 //!
@@ -30,6 +30,7 @@ mod measure;
 mod results;
 mod stream;
 mod tap;
+mod wake;
 
 use std::{collections::BTreeMap, path::PathBuf, thread, time::Duration};
 
@@ -181,8 +182,10 @@ fn measure(
         clock: Clock::new(),
         lasts: Duration::from_secs_f64(seconds),
     };
-    if arm == Arm::Threads {
-        return Ok(vec![("pairs", pairs(arm, program, span)?)]);
+    match arm {
+        Arm::Threads => return Ok(vec![("pairs", pairs(arm, program, span)?)]),
+        Arm::Eventfd => return Ok(wake_up_figures(&wake::bare(arms::SWITCH_CPU, span)?).to_vec()),
+        _ => {}
     }
     // Interfaces are there before the switch that has them, and go after it.
     let (_space, known) = interfaces(arm)?;
@@ -232,13 +235,9 @@ fn at_one_switch(
     let short = measure::throughput(guests, 1, 60, span)?;
     found.push(("64B", short.frames_per_s / 1e6));
     let times = measure::latency(guests, short.frames_per_s / 2.0, span)?;
-    let at =
-        |times: &[u64], share: f64| times[((times.len() - 1) as f64 * share) as usize] as f64 / 1e3;
-    found.push(("delay-p50", at(&times, 0.5)));
-    found.push(("delay-p99", at(&times, 0.99)));
-    let times = measure::wake_ups(guests, span)?;
-    found.push(("wake-up-p50", at(&times, 0.5)));
-    found.push(("wake-up-p99", at(&times, 0.99)));
+    found.push(("delay-p50", quantile_us(&times, 0.5)));
+    found.push(("delay-p99", quantile_us(&times, 0.99)));
+    found.extend(wake_up_figures(&wake::of_guests(guests, span)?));
     let long = measure::throughput(guests, 1, 1514, span)?;
     found.push(("1518B", long.frames_per_s / 1e6));
     for (at, (figure, payload)) in (0..).zip([("connection-64B", 10), ("connection-1514B", 1460)]) {
@@ -251,6 +250,16 @@ fn at_one_switch(
         found.push(("overload-lost", rate.lost * 100.0));
     }
     Ok(found)
+}
+
+/// A quantile of times in ns, which ascend.
+fn quantile_us(times_ns: &[u64], share: f64) -> f64 {
+    times_ns[((times_ns.len() - 1) as f64 * share) as usize] as f64 / 1e3
+}
+
+fn wake_up_figures(times_ns: &[u64]) -> [(&'static str, f64); 2] {
+    [("wake-up-p50", 0.5), ("wake-up-p99", 0.99)]
+        .map(|(figure, share)| (figure, quantile_us(times_ns, share)))
 }
 
 /// The guests of a switch whose ports are interfaces of the kernel, and their namespace.
@@ -310,7 +319,7 @@ fn print(arms: &[Arm], values: &Values) {
     ratios(values);
 }
 
-/// The best rounds of two switches, one over the other.
+/// The best rounds of two switches, one over the other, and the same of their medians.
 fn ratios(values: &Values) {
     let pairs = [
         ("sluicegate", "ovs-dpdk", "64B"),
@@ -319,17 +328,27 @@ fn ratios(values: &Values) {
         ("sluicegate", "bridge", "64B"),
         ("af-xdp", "bridge", "64B"),
         ("two-threads", "sluicegate", "pairs"),
+        ("enforcing", "sluicegate", "64B"),
+        ("enforcing", "sluicegate", "1518B"),
         ("enforcing", "sluicegate", "connection-64B"),
         ("enforcing", "sluicegate", "connection-1514B"),
+        ("enforcing", "sluicegate", "64KB"),
     ];
     for (one, other, figure) in pairs {
         let (Some(of), Some(over)) = (values.get(&(one, figure)), values.get(&(other, figure)))
         else {
             continue;
         };
-        let ratio = best(figure, of) / best(figure, over);
-        println!("{one} / {other}, {figure}: {ratio:.2}");
+        let of_best = best(figure, of) / best(figure, over);
+        let of_medians = median(of) / median(over);
+        println!("{one} / {other}, {figure}: {of_best:.2}; of the medians {of_medians:.2}");
     }
+}
+
+fn median(rounds: &[f64]) -> f64 {
+    let mut rounds = rounds.to_vec();
+    rounds.sort_by(f64::total_cmp);
+    rounds[rounds.len() / 2]
 }
 
 fn document(options: &Options, values: &Values) -> Value {

@@ -21,7 +21,7 @@ const BURST: usize = 32;
 const WINDOW: u64 = 64 * 1460;
 
 /// A frame that arrives later is lost: others may have the switch's CPU for a while.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A guest at any switch.
 pub enum Guest {
@@ -32,7 +32,8 @@ pub enum Guest {
 }
 
 impl Guest {
-    fn load(&mut self, header: [u8; HEADER], frame: &[u8]) -> Result<()> {
+    /// Has this frame sent from now on.
+    pub fn load(&mut self, header: [u8; HEADER], frame: &[u8]) -> Result<()> {
         match self {
             Self::Vhost(driver) => driver.load(header, frame),
             Self::Tap(tap) => {
@@ -42,16 +43,18 @@ impl Guest {
         }
     }
 
+    /// Sends at most so many frames; how many there was room for.
     #[inline]
-    fn send(&mut self, most: usize, stream: &mut Stream) -> usize {
+    pub fn send(&mut self, most: usize, stream: &mut Stream) -> usize {
         match self {
             Self::Vhost(driver) => driver.send(most, stream),
             Self::Tap(tap) => tap.send(most, stream),
         }
     }
 
+    /// Takes all frames that have come; how many.
     #[inline]
-    fn receive(&mut self, each: impl FnMut(&Patch)) -> usize {
+    pub fn receive(&mut self, each: impl FnMut(&Patch)) -> usize {
         self.receive_some(usize::from(SIZE), each)
     }
 
@@ -331,36 +334,6 @@ pub fn latency(guests: &mut [Guest], frames_per_s: f64, span: Span) -> Result<Ve
     }
     receiver.drain(clock);
     ensure!(times.len() > 100, "{} frames arrived", times.len());
-    times.sort_unstable();
-    Ok(times)
-}
-
-/// Single frames of 64 bytes, each after a time in which the switch has nothing to do and so may
-/// sleep: the times that they take, in ns, ascending.
-pub fn wake_ups(guests: &mut [Guest], span: Span) -> Result<Vec<u64>> {
-    const PAUSE: Duration = Duration::from_millis(2);
-    let clock = span.clock;
-    let last = guests.len() - 1;
-    let mut stream = Stream::numbered(0, last as u8, 60)?;
-    let (senders, receiver) = guests.split_at_mut(last);
-    let (sender, receiver) = (&mut senders[0], &mut receiver[0]);
-    sender.load([0; HEADER], stream.frame())?;
-    let begin = Instant::now();
-    let mut times = Vec::new();
-    while begin.elapsed() < span.lasts || times.len() < 100 {
-        let pause = Instant::now();
-        while pause.elapsed() < PAUSE {
-            receiver.receive(|_| {});
-        }
-        let sent_ns = clock.now_ns();
-        stream.now_ns = sent_ns;
-        ensure!(sender.send(1, &mut stream) == 1, "no room for a frame");
-        let sent = Instant::now();
-        while receiver.receive(|_| {}) == 0 {
-            ensure!(sent.elapsed() < PATIENCE, "a frame does not arrive");
-        }
-        times.push(clock.now_ns() - sent_ns);
-    }
     times.sort_unstable();
     Ok(times)
 }
