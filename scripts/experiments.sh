@@ -114,7 +114,7 @@ for file in scenarios/*.toml scenarios/!(lab-only)/*.toml; do
 done
 # Programs that the sweeps of programs have beside skeletons; the scenarios name this place.
 stage "recorded programs" sim scripts/record-programs.sh out/recorded
-for file in scenarios/cee/commercial{,-udp,-red}.toml scenarios/cee/programs{,-routing}.toml scenarios/cee/hotspot-placements.toml scenarios/zovn/{racks,laptops,desktops}.toml; do
+for file in scenarios/cee/commercial{,-udp,-red}.toml scenarios/cee/programs{,-routing}.toml scenarios/cee/hotspot-placements.toml scenarios/zovn/{racks,laptops,desktops,servers}.toml; do
 	swept "$file"
 done
 [ "$(uname -m)" != x86_64 ] || ! $root || stage "linux 6.12" kernel scripts/kernel-test.sh 6.12
