@@ -309,6 +309,15 @@ impl Statement {
         figures
     }
 
+    /// Whether some cell is of each of its figures.
+    pub(super) fn has_cells(&self, dimensions: &[Dimension], cells: &[Cell]) -> bool {
+        let has = |figure: &&Selected| {
+            let mut cells = cells.iter();
+            cells.any(|cell| cell.fits(dimensions, &figure.fixed))
+        };
+        self.figures().iter().all(has)
+    }
+
     /// That the axes and values that it names are there.
     pub(super) fn check(&self, dimensions: &[Dimension]) -> Result<(), Complaint> {
         check_axes(&self.figures(), &[], dimensions)

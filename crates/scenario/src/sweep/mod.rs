@@ -196,6 +196,9 @@ pub(crate) fn plan(mut tree: Node, path: &Path, options: &Options) -> Result<Pla
     plan.name_variants()?;
     plan.lay_out(&options.only)?;
     plan.check_statements(sweep.as_ref())?;
+    if !options.only.is_empty() {
+        plan.drop_statements_without_cells();
+    }
     Ok(plan)
 }
 
@@ -370,6 +373,22 @@ impl Plan {
             axes.map(|(axis, value)| format!("{}={}", axis.name, axis.values[*value].name));
         let variant = format!("variant={}", cell.variant);
         values.chain([variant]).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Statements about cells all of which `--only` has left out say nothing of this sweep.
+    fn drop_statements_without_cells(&mut self) {
+        let (dimensions, cells) = (&self.dimensions, &self.cells);
+        let (kept, dropped) = std::mem::take(&mut self.statements)
+            .into_iter()
+            .partition::<Vec<_>, _>(|statement| statement.has_cells(dimensions, cells));
+        self.statements = kept;
+        if !dropped.is_empty() {
+            let names: Vec<&str> = dropped.iter().map(|it| it.name.as_str()).collect();
+            self.notes.push(format!(
+                "--only leaves out the cells of these statements, which are not judged: {}",
+                names.join(", ")
+            ));
+        }
     }
 
     /// Tries each value that `only` keeps by itself, the other axes as in the first combination.

@@ -280,6 +280,25 @@ fn what_sweep_says_is_checked() {
     assert!(error.contains("did you mean \"plain\"?"), "{error}");
 }
 
+/// What `--only` leaves out is told, and does not count as a statement that fails.
+#[test]
+fn statements_without_cells_are_not_judged() {
+    let text = format!(
+        "{BASE}[sweep.expect]\nplain = 'goodput_bps.sum[variant=plain] > 0'\n\
+         both = 'goodput_bps.sum[variant=plain] > goodput_bps.sum[variant=marked]'\n"
+    );
+    let plan = plan("without", &text, &[], &["variant=plain"]).unwrap();
+    let names: Vec<&str> = (plan.statements.iter())
+        .map(|it| it.name.as_str())
+        .collect();
+    assert_eq!(names, ["plain"]);
+    assert!(
+        plan.notes[0].ends_with("not judged: both"),
+        "{:?}",
+        plan.notes
+    );
+}
+
 #[test]
 fn a_single_run_does_not_mind_a_sweep() {
     let text = format!("{BASE}[sweep]\nrepeat = 3\n");
