@@ -109,6 +109,13 @@ impl Rank {
         &self.operations
     }
 
+    /// Whether a receive takes messages of every rank or tag.
+    pub fn has_wildcards(&self) -> bool {
+        let mut operations = self.operations.iter();
+        operations
+            .any(|op| op.kind == Kind::Receive && (op.peer == ANY_SOURCE || op.tag == ANY_TAG))
+    }
+
     /// The operations that wait for this one.
     pub fn dependents(&self, operation: u32) -> impl Iterator<Item = Dependent> + '_ {
         let at = operation as usize;
@@ -196,10 +203,7 @@ impl Program {
 
     /// Whether a receive takes messages of every rank or tag.
     pub fn has_wildcards(&self) -> bool {
-        let ranks = self.ranks.iter();
-        ranks
-            .flat_map(|rank| &rank.operations)
-            .any(|op| op.kind == Kind::Receive && (op.peer == ANY_SOURCE || op.tag == ANY_TAG))
+        self.ranks.iter().any(|rank| rank.has_wildcards())
     }
 
     /// The pairs of ranks that exchange messages, the lower first, in order; each once.
