@@ -12,7 +12,14 @@ pub struct Fault {
     pub rank: Option<u32>,
     /// What is wrong, with its place.
     pub reason: String,
+    /// What to do about it.
+    pub advice: &'static str,
 }
+
+const OF_RANKS: &str = "name another rank of the program";
+const OF_CYCLES: &str = "leave out one of these requirements";
+const OF_PARTNERS: &str = "sends and receives match by ranks and tags";
+const OF_DEADLOCKS: &str = "change their order, or raise `eager` if long messages wait";
 
 /// Links of a chain of waiting operations that are told.
 const CHAIN_MAX: usize = 8;
@@ -42,10 +49,11 @@ pub fn check(program: &Program, eager_bytes: u64) -> Result<(), Fault> {
     }
 }
 
-fn fault(rank: u32, reason: String) -> Fault {
+fn fault(rank: u32, reason: String, advice: &'static str) -> Fault {
     Fault {
         rank: Some(rank),
         reason,
+        advice,
     }
 }
 
@@ -58,11 +66,15 @@ fn peers(me: u32, rank: &Rank, ranks: u32) -> Result<(), Fault> {
         if op.peer >= ranks {
             let what = rank.describe(number);
             let reason = format!("{what}: the program has ranks 0 to {}", ranks - 1);
-            return Err(fault(me, reason));
+            return Err(fault(me, reason, OF_RANKS));
         }
         if op.peer == me {
             let what = rank.describe(number);
-            return Err(fault(me, format!("{what}: a rank sends itself nothing")));
+            return Err(fault(
+                me,
+                format!("{what}: a rank sends itself nothing"),
+                OF_RANKS,
+            ));
         }
     }
     Ok(())
@@ -99,7 +111,7 @@ fn cycles(me: u32, rank: &Rank) -> Result<(), Fault> {
         "operations require each other: {}",
         chain.join(" requires ")
     );
-    Err(fault(me, reason))
+    Err(fault(me, reason, OF_CYCLES))
 }
 
 /// A cycle among those that never end, each requiring the next.
@@ -160,7 +172,7 @@ fn counts(program: &Program, open: &[bool]) -> Result<(), Fault> {
             None => format!("the last receive is: {}", rank.describe(last.unwrap_or(0))),
         };
         let reason = format!("{count} receives, and {sends} messages are sent to it; {what}");
-        return Err(fault(me, reason));
+        return Err(fault(me, reason, OF_PARTNERS));
     }
     Ok(())
 }
@@ -203,7 +215,7 @@ fn partners(program: &Program, open: &[bool]) -> Result<(), Fault> {
         1 => format!("{what} has no partner: one {other} is missing"),
         _ => format!("{what} and those like it: {count} {other}s are missing"),
     };
-    Err(fault(me, reason))
+    Err(fault(me, reason, OF_PARTNERS))
 }
 
 /// A rank of a run without time.
@@ -347,7 +359,7 @@ fn has_room(
         "{} is smaller than its message: rank {source}: {sent}",
         own.describe(receive)
     );
-    Err(fault(me, reason))
+    Err(fault(me, reason, OF_PARTNERS))
 }
 
 /// The fault of a program that stands still: the ranks that wait for each other, in order, from the
@@ -379,7 +391,7 @@ fn stuck(ranks: &[Untimed<'_>], first: usize) -> Fault {
         "{left} operations wait for ever: {}",
         chain.join(" waits for ")
     );
-    fault(first as u32, reason)
+    fault(first as u32, reason, OF_DEADLOCKS)
 }
 
 #[cfg(test)]
