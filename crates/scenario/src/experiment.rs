@@ -68,6 +68,8 @@ pub struct Variant {
     pub tenants: Vec<Tenant>,
     /// Physical switches by [`SwitchId`].
     pub switches: Vec<Switch>,
+    /// The network is the ideal one to compare with, `topology = "crossbar"`.
+    pub is_crossbar: bool,
     /// Full-duplex links; the index is the link id.
     pub links: Vec<Link>,
     /// How switches choose among equal paths.

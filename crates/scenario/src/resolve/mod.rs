@@ -90,6 +90,7 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
         host_switch: network.host_switch,
         hosts: network.hosts.clone(),
         switches: network.switches.clone(),
+        is_crossbar: network.is_crossbar,
         links: network.links.clone(),
         tenants,
         traffic,
