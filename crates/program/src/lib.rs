@@ -35,6 +35,19 @@ pub const ANY_TAG: u32 = u32::MAX;
 /// Phase of an operation that belongs to none.
 pub const NO_PHASE: u16 = u16::MAX;
 
+/// More repetitions of a part than this are measured as one phase.
+pub const PHASES_MAX: u64 = 1_000;
+
+/// Name of the phase of a repetition, from 1, of so many: `NAME`, `NAME-3`, or `NAME-all` of more
+/// than [`PHASES_MAX`].
+pub fn phase_name(name: &str, number: u64, count: u64) -> String {
+    match count {
+        1 => name.to_owned(),
+        2..=PHASES_MAX => format!("{name}-{number}"),
+        _ => format!("{name}-all"),
+    }
+}
+
 /// Most ranks of a program.
 pub const RANKS_MAX: u32 = 1 << 16;
 
