@@ -394,6 +394,8 @@ pub enum TrafficKind {
     Program {
         /// What its ranks do.
         program: Arc<Program>,
+        /// Name of the GOAL file that it was read from.
+        file: Option<String>,
         /// Tenant ids by rank.
         tenants: Vec<usize>,
         /// Longer messages wait at their senders until their receives are posted.

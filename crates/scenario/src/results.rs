@@ -353,6 +353,9 @@ pub struct ProgramResult {
     /// The network is `topology = "crossbar"`.
     #[serde(default)]
     pub on_crossbar: bool,
+    /// Name of the GOAL file that it was read from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
     /// Hash of all operations in hexadecimal: equal programs have equal ones. Empty in files of
     /// earlier versions.
     #[serde(default)]

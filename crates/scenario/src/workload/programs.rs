@@ -34,7 +34,10 @@ pub fn results(
     let (mut results, mut timelines) = (BTreeMap::new(), Vec::new());
     for (index, traffic) in (0..).zip(&variant.traffic) {
         let TrafficKind::Program {
-            program, tenants, ..
+            program,
+            tenants,
+            file,
+            ..
         } = &traffic.kind
         else {
             continue;
@@ -51,6 +54,7 @@ pub fn results(
         };
         let result = ProgramResult {
             on_crossbar: variant.is_crossbar,
+            file: file.clone(),
             ..run.result()
         };
         results.insert(traffic.name.clone(), result);
@@ -67,9 +71,11 @@ pub fn notes(results: &BTreeMap<String, ProgramResult>) -> Vec<String> {
         let unfinished = one.unfinished();
         let waits = unfinished.iter().flat_map(|_| one.waits.iter().cloned());
         let lines: Vec<String> = unfinished.iter().cloned().chain(waits).collect();
+        let file = one.file.as_ref();
+        let file = file.map_or(String::new(), |file| format!(" ({file})"));
         lines
             .into_iter()
-            .map(move |line| format!("program {name}: {line}"))
+            .map(move |line| format!("program {name}{file}: {line}"))
     });
     lines.collect()
 }
@@ -128,6 +134,7 @@ impl Run<'_> {
         ProgramResult {
             ranks: self.reports.len() as u64,
             on_crossbar: false,
+            file: None,
             digest: format!("{:016x}", self.program.digest()),
             unreceived: self.reports.iter().map(|report| report.unreceived).sum(),
             operations: self.program.operations(),
@@ -533,10 +540,13 @@ mod tests {
             program: &program,
             reports: &[&first, &second],
         };
-        let results = BTreeMap::from([("p".to_owned(), run.result())]);
+        let result = ProgramResult {
+            file: Some("all.goal".to_owned()),
+            ..run.result()
+        };
         assert_eq!(
-            notes(&results),
-            ["program p: 2 messages have arrived that no receive took"]
+            notes(&BTreeMap::from([("p".to_owned(), result)])),
+            ["program p (all.goal): 2 messages have arrived that no receive took"]
         );
     }
 
