@@ -612,6 +612,7 @@ impl Actor for Rank {
             rank: self.me,
             begin_ns: self.begin_ns,
             times: std::mem::take(&mut self.times),
+            unreceived: self.matcher.unexpected().count() as u64,
         });
     }
 }

@@ -12,7 +12,14 @@ pub struct Fault {
     pub rank: Option<u32>,
     /// What is wrong, with its place.
     pub reason: String,
+    /// What to do about it.
+    pub advice: &'static str,
 }
+
+const OF_RANKS: &str = "name another rank of the program";
+const OF_CYCLES: &str = "leave out one of these requirements";
+const OF_PARTNERS: &str = "sends and receives match by ranks and tags";
+const OF_DEADLOCKS: &str = "change their order, or raise `eager` if long messages wait";
 
 /// Links of a chain of waiting operations that are told.
 const CHAIN_MAX: usize = 8;
@@ -27,21 +34,26 @@ pub fn check(program: &Program, eager_bytes: u64) -> Result<(), Fault> {
         peers(me, rank, ranks)?;
         cycles(me, rank)?;
     }
-    if program.has_wildcards() {
-        // Which messages match depends on times.
-        return Ok(());
+    let open: Vec<bool> = program
+        .ranks
+        .iter()
+        .map(|rank| rank.has_wildcards())
+        .collect();
+    if open.contains(&true) {
+        counts(program, &open)?;
     }
-    match deadlocks(program, eager_bytes) {
+    match deadlocks(program, &open, eager_bytes) {
         Ok(true) => Ok(()),
         // A missing partner says more than what waits for it.
-        ended => partners(program).and(ended.map(|_| ())),
+        ended => partners(program, &open).and(ended.map(|_| ())),
     }
 }
 
-fn fault(rank: u32, reason: String) -> Fault {
+fn fault(rank: u32, reason: String, advice: &'static str) -> Fault {
     Fault {
         rank: Some(rank),
         reason,
+        advice,
     }
 }
 
@@ -54,11 +66,15 @@ fn peers(me: u32, rank: &Rank, ranks: u32) -> Result<(), Fault> {
         if op.peer >= ranks {
             let what = rank.describe(number);
             let reason = format!("{what}: the program has ranks 0 to {}", ranks - 1);
-            return Err(fault(me, reason));
+            return Err(fault(me, reason, OF_RANKS));
         }
         if op.peer == me {
             let what = rank.describe(number);
-            return Err(fault(me, format!("{what}: a rank sends itself nothing")));
+            return Err(fault(
+                me,
+                format!("{what}: a rank sends itself nothing"),
+                OF_RANKS,
+            ));
         }
     }
     Ok(())
@@ -95,7 +111,7 @@ fn cycles(me: u32, rank: &Rank) -> Result<(), Fault> {
         "operations require each other: {}",
         chain.join(" requires ")
     );
-    Err(fault(me, reason))
+    Err(fault(me, reason, OF_CYCLES))
 }
 
 /// A cycle among those that never end, each requiring the next.
@@ -127,14 +143,51 @@ fn cycle(rank: &Rank, ended: &[bool]) -> Vec<u32> {
     cycle
 }
 
-/// Of each source, destination and tag there are as many sends as receives.
-fn partners(program: &Program) -> Result<(), Fault> {
+/// Ranks with receives from any rank or tag (`open`) receive as many messages as are sent to them.
+/// Which ones match depends on times.
+fn counts(program: &Program, open: &[bool]) -> Result<(), Fault> {
+    // By rank: messages for it, and the last of them (rank, operation).
+    let mut sent: Vec<(u64, Option<(u32, u32)>)> = vec![(0, None); open.len()];
+    for (me, rank) in (0..).zip(&program.ranks) {
+        for (number, op) in (0..).zip(rank.operations()) {
+            if op.kind == Kind::Send {
+                let own = &mut sent[op.peer as usize];
+                *own = (own.0 + 1, Some((me, number)));
+            }
+        }
+    }
+    for (me, rank) in (0..).zip(&program.ranks) {
+        let (sends, last_send) = sent[me as usize];
+        let operations = (0..).zip(rank.operations());
+        let receives = operations.filter(|(_, op)| op.kind == Kind::Receive);
+        let (count, last) = receives.fold((0, None), |(count, _), (at, _)| (count + 1, Some(at)));
+        if !open[me as usize] || sends == count {
+            continue;
+        }
+        let what = match last_send.filter(|_| sends > count) {
+            Some((from, number)) => {
+                let send = program.ranks[from as usize].describe(number);
+                format!("the last of them is of rank {from}: {send}")
+            }
+            None => format!("the last receive is: {}", rank.describe(last.unwrap_or(0))),
+        };
+        let reason = format!("{count} receives, and {sends} messages are sent to it; {what}");
+        return Err(fault(me, reason, OF_PARTNERS));
+    }
+    Ok(())
+}
+
+/// Of each source, destination and tag there are as many sends as receives, where no receive takes
+/// any rank or tag (`open`).
+fn partners(program: &Program, open: &[bool]) -> Result<(), Fault> {
     // Balance, and the last operation of each side: (rank, operation).
     type Sides = (i64, Option<(u32, u32)>, Option<(u32, u32)>);
     let mut found: BTreeMap<(u32, u32, u32), Sides> = BTreeMap::new();
     for (me, rank) in (0..).zip(&program.ranks) {
         for (number, op) in (0..).zip(rank.operations()) {
             match op.kind {
+                Kind::Send if open[op.peer as usize] => {}
+                Kind::Receive if open[me as usize] => {}
                 Kind::Send => {
                     let sides = found.entry((me, op.peer, op.tag)).or_default();
                     (sides.0, sides.1) = (sides.0 + 1, Some((me, number)));
@@ -162,7 +215,7 @@ fn partners(program: &Program) -> Result<(), Fault> {
         1 => format!("{what} has no partner: one {other} is missing"),
         _ => format!("{what} and those like it: {count} {other}s are missing"),
     };
-    Err(fault(me, reason))
+    Err(fault(me, reason, OF_PARTNERS))
 }
 
 /// A rank of a run without time.
@@ -174,6 +227,8 @@ struct Untimed<'a> {
     waiting: Vec<u32>,
     /// By operation.
     ended: Vec<bool>,
+    /// Some of its receives take any rank or tag.
+    open: bool,
 }
 
 impl Untimed<'_> {
@@ -190,11 +245,13 @@ impl Untimed<'_> {
 }
 
 /// Runs the program without time: messages up to `eager_bytes` leave at once, longer ones when
-/// their receives are posted. Without wildcards the order changes nothing. Returns whether each
-/// message was received.
-fn deadlocks(program: &Program, eager_bytes: u64) -> Result<bool, Fault> {
-    let mut ranks: Vec<Untimed<'_>> = (program.ranks.iter())
-        .map(|rank| Untimed {
+/// their receives are posted. Without wildcards the order changes nothing. Messages for ranks that
+/// are `open` are taken to be there when they are asked for, and to be asked for when they are sent:
+/// what stands still even so does in every order. Returns whether each other message was received.
+fn deadlocks(program: &Program, open: &[bool], eager_bytes: u64) -> Result<bool, Fault> {
+    let mut ranks: Vec<Untimed<'_>> = (program.ranks.iter().zip(open))
+        .map(|(rank, open)| Untimed {
+            open: *open,
             rank,
             progress: Progress::new(rank),
             matcher: Matcher::default(),
@@ -235,6 +292,14 @@ fn step(
     };
     match op.kind {
         Kind::Compute => {
+            end(ranks, me, operation);
+            Ok(None)
+        }
+        Kind::Send if ranks[op.peer as usize].open => {
+            end(ranks, me, operation);
+            Ok(None)
+        }
+        Kind::Receive if ranks[me as usize].open => {
             end(ranks, me, operation);
             Ok(None)
         }
@@ -294,7 +359,7 @@ fn has_room(
         "{} is smaller than its message: rank {source}: {sent}",
         own.describe(receive)
     );
-    Err(fault(me, reason))
+    Err(fault(me, reason, OF_PARTNERS))
 }
 
 /// The fault of a program that stands still: the ranks that wait for each other, in order, from the
@@ -326,7 +391,7 @@ fn stuck(ranks: &[Untimed<'_>], first: usize) -> Fault {
         "{left} operations wait for ever: {}",
         chain.join(" waits for ")
     );
-    fault(first as u32, reason)
+    fault(first as u32, reason, OF_DEADLOCKS)
 }
 
 #[cfg(test)]
@@ -380,6 +445,59 @@ mod tests {
             assert_eq!(of(&of_size(100), eager_bytes), Ok(()));
             assert_eq!(of(&of_size(101), eager_bytes), Ok(()));
         }
+    }
+
+    /// A receive from any rank leaves the checks of all other ranks as they are.
+    #[test]
+    fn a_wildcard_hides_no_fault_of_other_ranks() {
+        let with = |first: &str, third: &str| {
+            format!(
+                "num_ranks 3\nrank 0 {{\nrecv 8b from -1\n{first}}}\n\
+                 rank 1 {{\nsend 8b to 0\n}}\nrank 2 {{\n{third}}}\n"
+            )
+        };
+        assert_eq!(
+            reason(&with("send 8b to 2 tag 9\n", ""), 8),
+            "send of 8 B to rank 2, tag 9 at line 4 has no partner: one receive is missing"
+        );
+        assert_eq!(
+            of(&with("send 8b to 2 tag 9\n", "recv 8b from 0 tag 9\n"), 0),
+            Ok(())
+        );
+        let small = reason(&with("send 9b to 2 tag 9\n", "recv 8b from 0 tag 9\n"), 0);
+        assert!(small.contains("is smaller than its message"), "{small}");
+        let text = with("", "a: recv 8b from 1\nb: send 8b to 1\nb requires a\n");
+        let dead = text.replace(
+            "send 8b to 0\n",
+            "send 8b to 0\na: recv 8b from 2\nb: send 8b to 2\nb requires a\n",
+        );
+        assert_eq!(
+            reason(&dead, 8),
+            "4 operations wait for ever: rank 1: receive of 8 B from rank 2, tag 0 at line 7 \
+             waits for rank 2: receive of 8 B from rank 1, tag 0 at line 12 waits for rank 1"
+        );
+    }
+
+    #[test]
+    fn a_rank_with_wildcards_receives_as_often_as_others_send_to_it() {
+        let with = |receives: &str| {
+            format!(
+                "num_ranks 2\nrank 0 {{\n{receives}}}\n\
+                 rank 1 {{\nsend 8b to 0\nsend 8b to 0 tag 4\n}}\n"
+            )
+        };
+        let one = "recv 8b from -1 tag -1\n";
+        assert_eq!(of(&with(&one.repeat(2)), 8), Ok(()));
+        assert_eq!(
+            reason(&with(one), 8),
+            "1 receives, and 2 messages are sent to it; the last of them is of rank 1: \
+             send of 8 B to rank 0, tag 4 at line 7"
+        );
+        assert_eq!(
+            reason(&with(&one.repeat(3)), 8),
+            "3 receives, and 2 messages are sent to it; the last receive is: \
+             receive of 8 B from any rank, any tag at line 5"
+        );
     }
 
     #[test]

@@ -32,6 +32,22 @@ pub const ANY_SOURCE: u32 = u32::MAX;
 /// Tag of a receive that takes messages of every tag.
 pub const ANY_TAG: u32 = u32::MAX;
 
+/// Phase of an operation that belongs to none.
+pub const NO_PHASE: u16 = u16::MAX;
+
+/// More repetitions of a part than this are measured as one phase.
+pub const PHASES_MAX: u64 = 1_000;
+
+/// Name of the phase of a repetition, from 1, of so many: `NAME`, `NAME-3`, or `NAME-all` of more
+/// than [`PHASES_MAX`].
+pub fn phase_name(name: &str, number: u64, count: u64) -> String {
+    match count {
+        1 => name.to_owned(),
+        2..=PHASES_MAX => format!("{name}-{number}"),
+        _ => format!("{name}-all"),
+    }
+}
+
 /// Most ranks of a program.
 pub const RANKS_MAX: u32 = 1 << 16;
 
@@ -63,7 +79,7 @@ pub struct Operation {
     pub tag: u32,
     /// Number of operations that it waits for.
     pub requires: u32,
-    /// Index in [`Program::phases`].
+    /// Index in [`Program::phases`]; [`NO_PHASE`] if it belongs to none.
     pub phase: u16,
     /// CPU of the rank.
     pub cpu: u8,
@@ -107,6 +123,13 @@ impl Rank {
     /// In the order in which they were written.
     pub fn operations(&self) -> &[Operation] {
         &self.operations
+    }
+
+    /// Whether a receive takes messages of every rank or tag.
+    pub fn has_wildcards(&self) -> bool {
+        let mut operations = self.operations.iter();
+        operations
+            .any(|op| op.kind == Kind::Receive && (op.peer == ANY_SOURCE || op.tag == ANY_TAG))
     }
 
     /// The operations that wait for this one.
@@ -182,7 +205,8 @@ impl fmt::Debug for Rank {
 pub struct Program {
     /// By rank.
     pub ranks: Vec<std::sync::Arc<Rank>>,
-    /// Names of the parts whose completion is measured: each collective of a generated program.
+    /// Names of the parts whose completion is measured: collectives of a program that was generated
+    /// or recorded.
     /// Empty if it has none.
     pub phases: Vec<String>,
 }
@@ -196,10 +220,24 @@ impl Program {
 
     /// Whether a receive takes messages of every rank or tag.
     pub fn has_wildcards(&self) -> bool {
-        let ranks = self.ranks.iter();
-        ranks
-            .flat_map(|rank| &rank.operations)
-            .any(|op| op.kind == Kind::Receive && (op.peer == ANY_SOURCE || op.tag == ANY_TAG))
+        self.ranks.iter().any(|rank| rank.has_wildcards())
+    }
+
+    /// A hash of what ranks do and in which order, the same on every machine. Where the program was
+    /// read and how its parts are called is not in it.
+    pub fn digest(&self) -> u64 {
+        let mut digest = Digest(self.ranks.len() as u64);
+        for rank in &self.ranks {
+            digest.add(rank.operations.len() as u64);
+            for op in &rank.operations {
+                digest.add(op.size);
+                digest.add(u64::from(op.peer) << 32 | u64::from(op.tag));
+                digest.add(u64::from(op.requires) << 16 | u64::from(op.cpu) << 8 | op.kind as u64);
+            }
+            let edges = rank.first.iter().chain(&rank.dependents);
+            edges.for_each(|edge| digest.add(u64::from(*edge)));
+        }
+        digest.0
     }
 
     /// The pairs of ranks that exchange messages, the lower first, in order; each once.
@@ -217,6 +255,18 @@ impl Program {
         pairs.sort_unstable();
         pairs.dedup();
         pairs
+    }
+}
+
+/// A hash of numbers: each is mixed in as a step of SplitMix64 does it.
+struct Digest(u64);
+
+impl Digest {
+    fn add(&mut self, number: u64) {
+        let mut mixed = (self.0 ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        self.0 = mixed ^ (mixed >> 31);
     }
 }
 
@@ -285,6 +335,29 @@ impl RankBuilder {
             first,
             dependents,
             places: self.places,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::goal;
+
+    #[test]
+    fn a_digest_is_of_what_ranks_do() {
+        let digest = |text: &str| goal::read(text.as_bytes()).unwrap().digest();
+        let text = "num_ranks 2\nrank 0 {\na: calc 5\nb: send 8b to 1\nb requires a\n}\n\
+            rank 1 {\nrecv 8b from 0\n}\n";
+        assert_eq!(digest(text), digest(&text.replace("}\n", "\n\n}\n")));
+        for (from, to) in [
+            ("calc 5", "calc 6"),
+            ("send 8b", "send 9b"),
+            ("send 8b to 1", "send 8b to 1 tag 1"),
+            ("requires", "irequires"),
+            ("b requires a\n", ""),
+            ("calc 5", "calc 5 cpu 1"),
+        ] {
+            assert_ne!(digest(text), digest(&text.replace(from, to)), "{to}");
         }
     }
 }

@@ -183,7 +183,7 @@ pub fn completions(scenarios: &[&Results]) -> Option<Grid> {
 }
 
 /// Parallel programs, a row per program and variant; `None` without any. `x crossbar` is the
-/// completion over that of the first variant with one switch and as many ranks and operations.
+/// completion over that of the first variant on the crossbar whose program is the same.
 pub fn programs(scenarios: &[&Results]) -> Option<Grid> {
     let of = |results: &'_ Results| -> Vec<(String, String, ProgramResult, Option<f64>)> {
         let all = || results.variants.iter();
@@ -192,9 +192,8 @@ pub fn programs(scenarios: &[&Results]) -> Option<Grid> {
                 let ideal = all()
                     .filter_map(|other| other.programs.get(name))
                     .find(|other| {
-                        other.on_crossbar
-                            && (other.ranks, other.operations)
-                                == (program.ranks, program.operations)
+                        let same = !other.digest.is_empty() && other.digest == program.digest;
+                        other.on_crossbar && same
                     });
                 let ideal_s = ideal.and_then(|ideal| ideal.completion_s);
                 (name.clone(), variant.name.clone(), program.clone(), ideal_s)

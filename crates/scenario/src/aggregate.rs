@@ -231,10 +231,11 @@ fn merge_program(all: &[&ProgramResult]) -> ProgramResult {
     };
     let phases: BTreeSet<&String> = all.iter().flat_map(|one| one.phases_s.keys()).collect();
     let phase = |name: &&String| known(&|one| one.phases_s.get(*name).copied()).unwrap_or(0.0);
-    let whole = all.iter().find(|one| one.critical_path.is_some());
+    let whole = all.iter().find_map(|one| one.critical_path.as_ref());
     ProgramResult {
         operations: sums(all, |one| one.operations),
         ended: sums(all, |one| one.ended),
+        unreceived: sums(all, |one| one.unreceived),
         completion_s: known(&|one| one.completion_s),
         phases_s: phases
             .iter()
@@ -243,11 +244,12 @@ fn merge_program(all: &[&ProgramResult]) -> ProgramResult {
         computing_s: medians(all, |one| one.computing_s),
         waiting_s: medians(all, |one| one.waiting_s),
         waiting_max_s: medians(all, |one| one.waiting_max_s),
-        critical_path: whole.map(|_| CriticalPath {
+        critical_path: whole.map(|whole| CriticalPath {
             computing_s: of_path(|path| path.computing_s),
             network_s: of_path(|path| path.network_s),
             computations: of_path(|path| path.computations as f64) as u64,
             messages: of_path(|path| path.messages as f64) as u64,
+            longest: whole.longest.clone(),
         }),
         waits: all
             .iter()

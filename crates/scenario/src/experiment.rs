@@ -68,6 +68,8 @@ pub struct Variant {
     pub tenants: Vec<Tenant>,
     /// Physical switches by [`SwitchId`].
     pub switches: Vec<Switch>,
+    /// The network is the ideal one to compare with, `topology = "crossbar"`.
+    pub is_crossbar: bool,
     /// Full-duplex links; the index is the link id.
     pub links: Vec<Link>,
     /// How switches choose among equal paths.
@@ -392,6 +394,8 @@ pub enum TrafficKind {
     Program {
         /// What its ranks do.
         program: Arc<Program>,
+        /// Name of the GOAL file that it was read from.
+        file: Option<String>,
         /// Tenant ids by rank.
         tenants: Vec<usize>,
         /// Longer messages wait at their senders until their receives are posted.

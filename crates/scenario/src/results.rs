@@ -350,13 +350,23 @@ pub struct QueueQuantiles {
 pub struct ProgramResult {
     /// Number of ranks.
     pub ranks: u64,
-    /// One switch joins all hosts.
+    /// The network is `topology = "crossbar"`.
     #[serde(default)]
     pub on_crossbar: bool,
+    /// Name of the GOAL file that it was read from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Hash of all operations in hexadecimal: equal programs have equal ones. Empty in files of
+    /// earlier versions.
+    #[serde(default)]
+    pub digest: String,
     /// Operations of all ranks.
     pub operations: u64,
     /// Those of them that have ended.
     pub ended: u64,
+    /// Messages that had arrived and that no receive had taken when the run was over.
+    #[serde(default)]
+    pub unreceived: u64,
     /// From the begin of the first rank, when its connections stand, to the end of the last
     /// operation; absent if one has not ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -384,11 +394,21 @@ pub struct ProgramResult {
 }
 
 impl ProgramResult {
-    /// How many operations have not ended, in words; `None` if all have.
+    /// How many operations have not ended and how many messages were not received, in words; `None`
+    /// if there are none.
     pub fn unfinished(&self) -> Option<String> {
-        let left = self.operations.checked_sub(self.ended)?;
+        let left = self.operations.saturating_sub(self.ended);
         let all = self.operations;
-        (left > 0).then(|| format!("{left} of {all} operations have not ended"))
+        let mut words = Vec::new();
+        if left > 0 {
+            words.push(format!("{left} of {all} operations have not ended"));
+        }
+        match self.unreceived {
+            0 => {}
+            1 => words.push("one message has arrived that no receive took".to_owned()),
+            more => words.push(format!("{more} messages have arrived that no receive took")),
+        }
+        (!words.is_empty()).then(|| words.join(", "))
     }
 }
 
@@ -404,6 +424,22 @@ pub struct CriticalPath {
     pub computations: u64,
     /// Number of its messages.
     pub messages: u64,
+    /// Its longest steps, at most ten, the longest first.
+    #[serde(default)]
+    pub longest: Vec<CriticalStep>,
+}
+
+/// A step of a critical path: a computation, or a message with what it waited for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CriticalStep {
+    /// The rank whose operation ended with it.
+    pub rank: u64,
+    /// The operation in words, with its line or offset in the file if it has one.
+    pub operation: String,
+    /// When it began, after the begin of the program; a message with its send.
+    pub begin_s: f64,
+    /// How long it took.
+    pub took_s: f64,
 }
 
 /// The result of one line of `[expect]`.

@@ -432,6 +432,10 @@ fn schemes_of_priorities_that_cannot_be_are_refused() {
         ),
         ("{ priorities = 3 }".to_owned(), "`routing` is missing"),
         (
+            "{ priorities = [], routing = 'spray' }".to_owned(),
+            "must not be empty",
+        ),
+        (
             "{ routing = 'spray' }".to_owned(),
             "`priorities` is missing",
         ),

@@ -201,3 +201,39 @@ fn a_crossbar_has_the_hosts_of_a_tree() {
         assert!(found.contains("how many hosts"), "{wrong}: {found}");
     }
 }
+
+#[test]
+fn a_tenant_is_named_once() {
+    let barrier = "collective = 'barrier'\n";
+    for on in ["['h1', 'h2', 'h1']", "['h*', 'h1']"] {
+        let found = refusal(&format!("{barrier}on = {on}\n"));
+        assert!(found.contains("\"h1\" is here already"), "{found}");
+    }
+    // The first rank on the last host.
+    let placed = tenants(&format!("{barrier}on = ['h6', 'h*']\n"));
+    assert_eq!(placed, [5, 0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn faults_of_a_file_stand_at_its_key_with_what_to_do() {
+    for (name, first, advice) in [
+        ("other-rank.goal", "send 8b to 7", "name another rank"),
+        (
+            "partner.goal",
+            "send 8b to 1",
+            "sends and receives match by ranks and tags",
+        ),
+        (
+            "circle.goal",
+            "a: calc 1\na requires a",
+            "leave out one of these requirements",
+        ),
+    ] {
+        let text = format!("num_ranks 2\nrank 0 {{\n{first}\n}}\nrank 1 {{\n}}\n");
+        write(name, text.as_bytes());
+        let found = refusal(&format!("goal = '{name}'\n"));
+        assert!(found.contains("t.toml:6:8: traffic.p.goal: "), "{found}");
+        assert!(found.contains(&format!("{name}: rank 0: ")), "{found}");
+        assert!(found.contains(advice), "{found}");
+    }
+}

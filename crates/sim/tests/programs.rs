@@ -196,10 +196,11 @@ fn a_program_that_can_go_no_further_ends_and_says_who_waits() {
         assert_eq!(
             notes[1..],
             [
-                "program p: 4 of 4 operations have not ended",
-                "program p: rank 0: receive of 8 B from any rank, tag 0 at line 3 waits for any rank",
-                "program p: rank 1: receive of 8 B from rank 0, tag 0 at line 8 waits for rank 0",
+                "4 of 4 operations have not ended",
+                "rank 0: receive of 8 B from any rank, tag 0 at line 3 waits for any rank",
+                "rank 1: receive of 8 B from rank 0, tag 0 at line 8 waits for rank 0",
             ]
+            .map(|line| format!("program p (stuck.goal): {line}"))
         );
     }
 }

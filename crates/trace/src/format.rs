@@ -129,6 +129,27 @@ impl What {
         Self::Exscan,
     ];
 
+    /// The name of its part in a program.
+    pub(crate) fn phase(self) -> &'static str {
+        match self {
+            Self::Barrier => "barrier",
+            Self::Bcast => "broadcast",
+            Self::Reduce => "reduce",
+            Self::Allreduce => "all-reduce",
+            Self::Allgather => "all-gather",
+            Self::Allgatherv => "all-gather-v",
+            Self::Gather => "gather",
+            Self::Gatherv => "gather-v",
+            Self::Scatter => "scatter",
+            Self::Scatterv => "scatter-v",
+            Self::Alltoall => "all-to-all",
+            Self::Alltoallv => "all-to-all-v",
+            Self::ReduceScatter => "reduce-scatter",
+            Self::Scan => "scan",
+            Self::Exscan => "exscan",
+        }
+    }
+
     /// The name of its call.
     pub fn name(self) -> String {
         match self {

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use sluicegate_program::{Kind, Operation, Program, RankBuilder};
+use sluicegate_program::{Kind, NO_PHASE, Operation, Program, RankBuilder};
 
 use crate::{
     format::{Fault, Received, Record, Sent, Trace},
@@ -74,7 +74,10 @@ pub fn merge(files: &[Vec<u8>], scale: f64) -> Result<Merged, Fault> {
     let survey = Survey::new(ranks, &traces)?;
     let mut figures = Figures::default();
     notes(&survey, &traces, &mut figures.notes);
-    let mut program = Program::default();
+    let mut program = Program {
+        phases: survey.phases.clone(),
+        ..Program::default()
+    };
     let mut by_rank = traces.iter().peekable();
     for me in 0..ranks {
         let mut maker = Maker::new(me, &survey, scale, &mut figures);
@@ -139,6 +142,8 @@ struct Maker<'a> {
     scale: f64,
     figures: &'a mut Figures,
     own: RankBuilder,
+    /// Of the operations that follow.
+    phase: u16,
     /// What has to end before the next operation begins.
     front: Vec<u32>,
     /// CPU time in ns since the last operation, as recorded.
@@ -165,6 +170,7 @@ impl<'a> Maker<'a> {
             scale,
             figures,
             own: RankBuilder::default(),
+            phase: NO_PHASE,
             front: Vec::new(),
             computing_ns: 0,
             computed_ns: 0,
@@ -223,7 +229,7 @@ impl<'a> Maker<'a> {
             peer,
             tag,
             requires: 0,
-            phase: 0,
+            phase: self.phase,
             cpu: 0,
             kind,
         });
@@ -366,6 +372,7 @@ impl<'a> Maker<'a> {
         }
         self.flush();
         let begin = self.front.clone();
+        self.phase = collective.phase;
         for (tag, round) in (collective.tag..).zip(&*collective.transfers) {
             let mut ends = Vec::new();
             for transfer in round {
@@ -387,6 +394,7 @@ impl<'a> Maker<'a> {
                 self.front = ends;
             }
         }
+        self.phase = NO_PHASE;
         if let Some(request) = request {
             let ends = std::mem::replace(&mut self.front, begin);
             self.requests.insert(request, ends);

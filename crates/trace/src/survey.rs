@@ -6,9 +6,11 @@ use std::{
     sync::Arc,
 };
 
+use sluicegate_program::phase_name;
+
 use crate::{
     expand::{Instance, Transfers},
-    format::{Call, Fault, Record, Records, Trace},
+    format::{Call, Fault, Record, Records, Trace, What},
 };
 
 /// Source, destination, context and tag of messages that match in their order.
@@ -37,6 +39,9 @@ pub struct Collective {
     pub tag: u32,
     /// Its messages; equal ones are there once.
     pub transfers: Arc<Transfers>,
+    /// Index in [`Survey::phases`].
+    pub phase: u16,
+    what: What,
 }
 
 /// A communicator as all members know it.
@@ -92,6 +97,8 @@ pub struct Own {
 pub struct Survey {
     /// Number 0 is the world.
     pub contexts: Vec<Context>,
+    /// Names of the collectives as parts of the program.
+    pub phases: Vec<String>,
     /// By rank.
     pub ranks: Vec<Own>,
     /// Messages between two ranks.
@@ -131,6 +138,7 @@ impl Survey {
         contexts.number((0..ranks).collect(), 0);
         let mut survey = Self {
             contexts: Vec::new(),
+            phases: Vec::new(),
             ranks: (0..ranks).map(|_| Own::default()).collect(),
             messages: HashMap::new(),
             tags: HashMap::new(),
@@ -185,17 +193,41 @@ impl Survey {
             self.cut += (calls.len() - whole) as u64;
             for call in &calls[..whole] {
                 let instance = instance(context, call)?;
+                let what = instance.what;
                 let transfers = known
                     .entry(instance)
                     .or_insert_with_key(|instance| Arc::new(instance.transfers()));
                 context.collectives.push(Collective {
                     tag: tag(next)?,
                     transfers: transfers.clone(),
+                    phase: 0,
+                    what,
                 });
                 next += transfers.len() as u64;
             }
         }
+        self.name_phases();
         tag(next).map(|_| ())
+    }
+
+    /// Collectives of one call are numbered by communicator, the world first, and in their order.
+    fn name_phases(&mut self) {
+        let mut counts: HashMap<What, u64> = HashMap::new();
+        let all = || self.contexts.iter().flat_map(|one| &one.collectives);
+        all().for_each(|one| *counts.entry(one.what).or_default() += 1);
+        let mut numbers: HashMap<String, u16> = HashMap::new();
+        let mut before: HashMap<What, u64> = HashMap::new();
+        let contexts = self.contexts.iter_mut();
+        for one in contexts.flat_map(|context| &mut context.collectives) {
+            let number = before.entry(one.what).or_default();
+            *number += 1;
+            let name = phase_name(one.what.phase(), *number, counts[&one.what]);
+            // No more than the calls that there are, PHASES_MAX of each.
+            one.phase = *numbers.entry(name).or_insert_with_key(|name| {
+                self.phases.push(name.clone());
+                (self.phases.len() - 1) as u16
+            });
+        }
     }
 }
 

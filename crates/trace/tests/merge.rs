@@ -396,3 +396,36 @@ fn no_bytes_break_the_merging() {
         }
     }
 }
+
+/// Each collective is a part of the program, by name and number; the text keeps it.
+#[test]
+fn collectives_are_phases() {
+    let rank = |me| {
+        let begin = Trace::new(2, me)
+            .compute(100)
+            .collective(3, 0, 0, &[8])
+            .compute(50);
+        begin
+            .collective(0, 0, 0, &[0])
+            .collective(3, 0, 0, &[8])
+            .compute(70)
+            .end()
+    };
+    let merged = merged(&[rank(0), rank(1)]);
+    let names = ["all-reduce-1", "barrier", "all-reduce-2"];
+    assert_eq!(merged.program.phases, names);
+    let of = |program: &Program| -> Vec<Option<String>> {
+        let operations = program.ranks[1].operations().iter();
+        let name = |phase: u16| program.phases.get(usize::from(phase)).cloned();
+        operations.map(|op| name(op.phase)).collect()
+    };
+    let own = of(&merged.program);
+    assert_eq!(own.first(), Some(&None), "a computation is no part");
+    assert_eq!(own.last(), Some(&None));
+    let mut named: Vec<&str> = own.iter().flatten().map(String::as_str).collect();
+    named.dedup();
+    assert_eq!(named, names);
+    let mut text = Vec::new();
+    goal::text::write(&merged.program, &[], &mut text).unwrap();
+    assert_eq!(of(&goal::read(&text[..]).unwrap()), own);
+}

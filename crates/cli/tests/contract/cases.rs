@@ -73,7 +73,8 @@ pub const CASES: &[&str] = &[
     "[network]\ntopology = 'dumbbell'\nrouting = 'plb'\nrehash_rounds = 6\nidle_rehash_rounds = 0\n",
     "[network]\ntopology = 'dumbbell'\nrouting = 'flow-hash'\n\
      [traffic.b]\nkind = 'bulk'\nfrom = 's1'\nto = 'r1'\nrouting = '<flow-hash|packet-hash|spray|reps|plb>'\n",
-    "[network]\ntopology = 'dumbbell'\nreroute_delay = '1ms'\n",
+    "[network]\ntopology = 'dumbbell'\nreroute_delay = '1ms'\n\
+     [[event]]\nat = '3s'\n<link_down|link_up> = ['left-right']\n",
     "[network]\ntopology = 'dumbbell'\nvnic_queue = '1MB'\n",
     "[network]\ntopology = 'dumbbell'\n[network.host_switch]\nlossless = <true|false>\ntransmit_ring = '1MB'\n\
      receive_ring = '1MB'\narrival_ring = '1MB'\nuplink_queue = '1MB'\nrate = '1Gbit'\nframe_time = '1us'\n\

@@ -25,7 +25,8 @@ use std::{
 
 use super::{Fault, Place, unreadable};
 use crate::{
-    ANY_SOURCE, ANY_TAG, Kind, OPERATIONS_MAX, Operation, Places, Program, RANKS_MAX, RankBuilder,
+    ANY_SOURCE, ANY_TAG, Kind, NO_PHASE, OPERATIONS_MAX, Operation, Places, Program, RANKS_MAX,
+    RankBuilder,
 };
 
 /// What a file begins with.
@@ -72,7 +73,10 @@ pub fn read(file: impl BufRead) -> Result<Program, Fault> {
         reader.rank = Some(rank);
         reader.skip_to(begin)?;
         all[rank as usize] = Arc::new(reader.part(end)?);
+        reader.has_ended(end)?;
     }
+    reader.rank = None;
+    reader.nothing_follows()?;
     Ok(Program {
         ranks: all,
         phases: Vec::new(),
@@ -145,6 +149,27 @@ impl<R: BufRead> Reader<R> {
         }
         self.offset = offset;
         Ok(())
+    }
+
+    /// A part has ended where the table says.
+    fn has_ended(&self, end: u64) -> Result<(), Fault> {
+        if self.offset == end {
+            return Ok(());
+        }
+        let at = self.offset;
+        let reason = format!("its part ends here, and the table says that it ends at offset {end}");
+        Err(self.fault_at(at, reason))
+    }
+
+    fn nothing_follows(&mut self) -> Result<(), Fault> {
+        match self.file.fill_buf() {
+            Ok([]) => Ok(()),
+            Ok(_) => {
+                let reason = "bytes follow behind the last part".to_owned();
+                Err(self.fault_at(self.offset, reason))
+            }
+            Err(error) => Err(self.fault_at(self.offset, unreadable(&error))),
+        }
     }
 
     /// The part of a rank, which ends before `end`.
@@ -251,7 +276,7 @@ impl<R: BufRead> Reader<R> {
             peer,
             tag,
             requires,
-            phase: 0,
+            phase: NO_PHASE,
             cpu,
             kind,
         };
@@ -379,6 +404,27 @@ mod tests {
         assert_eq!(
             with(58, 7),
             "offset 58: rank 0: operation 0 says that it waits for 7 others, of which 0 name it"
+        );
+    }
+
+    #[test]
+    fn a_part_ends_where_the_table_says_and_nothing_follows() {
+        let mut bytes = write(&text::read(TEXT.as_bytes()).unwrap());
+        let length = bytes.len();
+        bytes.push(0);
+        assert_eq!(
+            read(&bytes[..]).unwrap_err().to_string(),
+            format!("offset {length}: bytes follow behind the last part")
+        );
+        // The end of the second part, which is behind its begin in the table.
+        bytes[HEADER_BYTES as usize + 24] += 1;
+        assert_eq!(
+            read(&bytes[..]).unwrap_err().to_string(),
+            format!(
+                "offset {length}: rank 1: its part ends here, and the table says that it ends at \
+                 offset {}",
+                length + 1
+            )
         );
     }
 

@@ -15,10 +15,14 @@
 //! Labels are optional; `requires` waits for the end, `irequires` for the begin. A receive may say
 //! `from -1` (any rank) and `tag -1` (any tag). `//` comments a line, `/* */` anything. Here ranks
 //! may stand in any order, labels may be used before they are defined, and `nic` means nothing: a
-//! rank has one.
+//! rank has one. Tags count modulo 2^32 and CPUs modulo 256, as `txt2bin` stores them.
+//!
+//! A line `// phase NAME` in a rank is a comment to others. Here the rank's operations behind it
+//! are of the part NAME of the program, up to the next such line or to `// phase`.
 
 use std::{
     borrow::Cow,
+    collections::HashMap,
     io::{self, BufRead, Write},
     mem,
     sync::Arc,
@@ -26,8 +30,12 @@ use std::{
 
 use super::{Fault, Place, labels::Labels, unreadable};
 use crate::{
-    ANY_SOURCE, ANY_TAG, Kind, OPERATIONS_MAX, Operation, Places, Program, RANKS_MAX, RankBuilder,
+    ANY_SOURCE, ANY_TAG, Kind, NO_PHASE, OPERATIONS_MAX, Operation, Places, Program, RANKS_MAX,
+    RankBuilder,
 };
+
+/// Begins a line that says to which part of the program operations belong.
+const PHASE: &str = "// phase";
 
 /// Longest line in bytes.
 const LINE_MAX: usize = 1 << 16;
@@ -37,7 +45,10 @@ const LINE_MAX: usize = 1 << 16;
 /// # Errors
 /// The first fault, with its line.
 pub fn read(mut file: impl BufRead) -> Result<Program, Fault> {
-    let mut reader = Reader::default();
+    let mut reader = Reader {
+        phase: NO_PHASE,
+        ..Reader::default()
+    };
     let mut line = Vec::new();
     loop {
         reader.line += 1;
@@ -69,13 +80,13 @@ pub fn write(program: &Program, head: &[String], file: &mut impl Write) -> io::R
     writeln!(file, "num_ranks {}", program.ranks.len())?;
     for (number, rank) in program.ranks.iter().enumerate() {
         writeln!(file, "rank {number} {{")?;
-        write_rank(rank, file)?;
+        write_rank(rank, &program.phases, file)?;
         writeln!(file, "}}")?;
     }
     Ok(())
 }
 
-fn write_rank(rank: &crate::Rank, file: &mut impl Write) -> io::Result<()> {
+fn write_rank(rank: &crate::Rank, phases: &[String], file: &mut impl Write) -> io::Result<()> {
     // (the one that waits, the one waited for, whether for its begin)
     let mut requirements = Vec::new();
     for before in 0..rank.operations().len() as u32 {
@@ -88,7 +99,14 @@ fn write_rank(rank: &crate::Rank, file: &mut impl Write) -> io::Result<()> {
         u32::MAX => "-1".to_owned(),
         number => number.to_string(),
     };
+    let mut phase = None;
     for (number, op) in (0u32..).zip(rank.operations()) {
+        let own = phases.get(usize::from(op.phase));
+        if own != phase {
+            let name = own.map_or(String::new(), |name| format!(" {name}"));
+            writeln!(file, "{PHASE}{name}")?;
+            phase = own;
+        }
         write!(file, "l{number}: ")?;
         match op.kind {
             Kind::Compute => write!(file, "calc {}", op.size)?,
@@ -123,6 +141,12 @@ struct Requirement {
 struct Reader {
     line: u32,
     in_comment: bool,
+    /// Where the last comment in `/*` begins.
+    comment_line: u32,
+    phases: Vec<String>,
+    phase_numbers: HashMap<String, u16>,
+    /// Of the operations that follow.
+    phase: u16,
     ranks: Vec<Option<Arc<crate::Rank>>>,
     rank: Option<u32>,
     own: RankBuilder,
@@ -219,6 +243,7 @@ impl Reader {
                     bare.push(' ');
                     text = &text[block + 2..];
                     self.in_comment = true;
+                    self.comment_line = self.line;
                 }
                 _ => {
                     bare.push_str(text);
@@ -228,7 +253,37 @@ impl Reader {
         }
     }
 
+    /// `// phase NAME`, where NAME is one word.
+    fn read_phase(&mut self, rest: &str) -> Result<(), Fault> {
+        let mut words = rest.split_ascii_whitespace();
+        let (name, more) = (words.next(), words.next());
+        if more.is_some() || rest.starts_with(|c: char| !c.is_ascii_whitespace()) {
+            return Ok(()); // another comment
+        }
+        let Some(name) = name else {
+            self.phase = NO_PHASE;
+            return Ok(());
+        };
+        if let Some(known) = self.phase_numbers.get(name) {
+            self.phase = *known;
+            return Ok(());
+        }
+        let next = self.phases.len();
+        if next >= usize::from(NO_PHASE) {
+            return Err(self.fault(format!("more than {NO_PHASE} phases")));
+        }
+        self.phase = next as u16;
+        self.phases.push(name.to_owned());
+        self.phase_numbers.insert(name.to_owned(), self.phase);
+        Ok(())
+    }
+
     fn read_line(&mut self, text: &str) -> Result<(), Fault> {
+        if text.starts_with('/') && self.rank.is_some() && !self.in_comment {
+            if let Some(rest) = text.strip_prefix(PHASE) {
+                return self.read_phase(rest);
+            }
+        }
         let bare = self.uncomment(text);
         let mut words = Words(&bare);
         while let Some(word) = words.next() {
@@ -292,6 +347,7 @@ impl Reader {
         }
         self.line = line;
         self.labels = Labels::default();
+        self.phase = NO_PHASE;
         let mut own = mem::take(&mut self.own);
         let mut lines = mem::take(&mut self.lines);
         lines.shrink_to_fit();
@@ -364,7 +420,7 @@ impl Reader {
             peer: 0,
             tag: 0,
             requires: 0,
-            phase: 0,
+            phase: self.phase,
             cpu: 0,
             kind,
         };
@@ -375,12 +431,12 @@ impl Reader {
             if kind != Kind::Compute && words.skip("tag") {
                 operation.tag = match kind == Kind::Receive && words.skip("-1") {
                     true => ANY_TAG,
-                    false => self.number(words, u64::from(ANY_TAG - 1))? as u32,
+                    false => self.tag(words)?,
                 };
             } else if words.skip("cpu") {
-                operation.cpu = self.number(words, 255)? as u8;
+                operation.cpu = self.number(words, u64::MAX)? as u8;
             } else if kind != Kind::Compute && words.skip("nic") {
-                self.number(words, 255)?;
+                self.number(words, u64::MAX)?;
             } else {
                 break;
             }
@@ -390,6 +446,17 @@ impl Reader {
         }
         self.lines.push(self.line);
         Ok(self.own.add(operation))
+    }
+
+    /// A tag modulo 2^32, which is not the one that means any.
+    fn tag(&self, words: &mut Words<'_>) -> Result<u32, Fault> {
+        let tag = self.number(words, u64::MAX)?;
+        match tag as u32 {
+            ANY_TAG => Err(self.fault(format!(
+                "tag {tag} is {ANY_TAG} modulo 2^32, which means any tag"
+            ))),
+            own => Ok(own),
+        }
     }
 
     /// `b to 1`, `b from 0`.
@@ -424,11 +491,12 @@ impl Reader {
     }
 
     fn finish(mut self) -> Result<Program, Fault> {
+        if self.in_comment {
+            self.line = self.comment_line;
+            return Err(self.fault("the comment that begins here does not end".to_owned()));
+        }
         if self.rank.is_some() {
             return Err(self.fault("the file ends before the `}` of this rank".to_owned()));
-        }
-        if self.in_comment {
-            return Err(self.fault("the file ends within a comment".to_owned()));
         }
         if self.ranks.is_empty() {
             return Err(self.fault("there is no `num_ranks`".to_owned()));
@@ -439,7 +507,7 @@ impl Reader {
         }
         Ok(Program {
             ranks: mem::take(&mut self.ranks).into_iter().flatten().collect(),
-            phases: Vec::new(),
+            phases: self.phases,
         })
     }
 }
@@ -485,6 +553,46 @@ mod tests {
         );
     }
 
+    /// The generator of ATLAHS for NCCL writes the index of a chunk and nine digits, and a CPU for
+    /// each stream.
+    #[test]
+    fn tags_and_cpus_wrap_as_in_the_binary_form() {
+        let text = "num_ranks 2\nrank 0 {\nl1: send 8b to 1 tag 17000000003 cpu 300 nic 900\n}\n\
+            rank 1 {\nl1: recv 8b from 0 tag 17000000003 cpu 44\n}\n";
+        let program = read(text.as_bytes()).unwrap();
+        for rank in &program.ranks {
+            let operation = rank.operations()[0];
+            assert_eq!(operation.tag, (17_000_000_003_u64 % (1 << 32)) as u32);
+            assert_eq!(operation.cpu, 44);
+        }
+        assert_eq!(crate::check::check(&program, 0), Ok(()));
+    }
+
+    #[test]
+    fn phases_are_written_and_read() {
+        let text = "num_ranks 2\nrank 0 {\ncalc 5\n// phase a-1\nsend 8b to 1\n// phase\ncalc 6\n}\n\
+            rank 1 {\n// phases come\ncalc 1\n// phase b\ncalc 2 // phase a-1\n\
+            // phase a-1 goes on\n// phase a-1\nrecv 8b from 0\n}\n";
+        let program = read(text.as_bytes()).unwrap();
+        let phases = |program: &Program| -> Vec<Vec<u16>> {
+            let of = |rank: &Arc<crate::Rank>| {
+                let operations = rank.operations().iter();
+                operations.map(|op| op.phase).collect()
+            };
+            program.ranks.iter().map(of).collect()
+        };
+        assert_eq!(program.phases, ["a-1", "b"]);
+        assert_eq!(
+            phases(&program),
+            [[NO_PHASE, 0, NO_PHASE], [NO_PHASE, 1, 0]]
+        );
+        let mut written = Vec::new();
+        write(&program, &[], &mut written).unwrap();
+        let again = read(&written[..]).unwrap();
+        assert_eq!(again.phases, program.phases);
+        assert_eq!(phases(&again), phases(&program));
+    }
+
     #[test]
     fn faults_have_their_line_and_rank() {
         for (text, expected) in [
@@ -501,6 +609,14 @@ mod tests {
             (
                 "num_ranks 1\nrank 0 {\n",
                 "3: rank 0: the file ends before the `}` of this rank",
+            ),
+            (
+                "num_ranks 1\nrank 0 {\ncalc 5\n/* why\ncalc 6\n}\n",
+                "4: rank 0: the comment that begins here does not end",
+            ),
+            (
+                "num_ranks 2\nrank 0 {\nsend 8b to 1 tag 8589934591\n}",
+                "3: rank 0: tag 8589934591 is 4294967295 modulo 2^32, which means any tag",
             ),
             (
                 "num_ranks 1\nrank 0 {\na requires b\n}",

@@ -22,7 +22,8 @@ use sluicegate_fabric::{Graph, Routes};
 
 use crate::{
     experiment::{
-        GuestKernel, Interval, LabFabric, LabOptions, LabSwitch, SimOptions, Sockets, Variant,
+        Action, GuestKernel, Interval, LabFabric, LabOptions, LabSwitch, SimOptions, Sockets,
+        Variant,
     },
     places::Places,
 };
@@ -90,6 +91,7 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
         host_switch: network.host_switch,
         hosts: network.hosts.clone(),
         switches: network.switches.clone(),
+        is_crossbar: network.is_crossbar,
         links: network.links.clone(),
         tenants,
         traffic,
@@ -100,9 +102,26 @@ pub fn variant(name: &str, table: &Table<'_>, checks: &Checks<'_>) -> Variant {
     cee::check(table, &variant);
     routing::check_notified(table, &variant);
     host_switch::check(table, &variant);
+    check_reroutes(table, &variant);
     traffic::check_hotspots(table, &variant, &graph, &routes);
     network::mark_bottlenecks(&mut variant, &network, &graph, &routes);
     variant
+}
+
+/// Routes change only when a link fails or comes back.
+fn check_reroutes(root: &Table<'_>, variant: &Variant) {
+    let of_links = |action: &Action| matches!(action, Action::LinkDown(_) | Action::LinkUp(_));
+    let mut events = variant.events.iter();
+    if events.any(|event| of_links(&event.action)) {
+        return;
+    }
+    let item = root
+        .table("network")
+        .and_then(|own| own.get("reroute_delay"));
+    if let Some(item) = item {
+        let advice = "add an [[event]] with `link_down` or `link_up`, or leave it out";
+        item.complain("no link fails or comes back", advice);
+    }
 }
 
 /// `[interval.NAME]`: parts of a run that takes `total`.

@@ -24,6 +24,8 @@ use crate::{
 pub struct Network {
     pub hosts: Vec<Host>,
     pub switches: Vec<Switch>,
+    /// See [`Variant::is_crossbar`].
+    pub is_crossbar: bool,
     pub links: Vec<Link>,
     pub ip_version: u8,
     pub mtu_bytes: u32,
@@ -107,6 +109,7 @@ pub fn read(root: &Table<'_>, total: Duration) -> Network {
     let mut network = Network {
         hosts: Vec::new(),
         switches: Vec::new(),
+        is_crossbar: false,
         links: Vec::new(),
         ip_version: 4,
         mtu_bytes: 1500,
@@ -405,6 +408,7 @@ impl Builder<'_> {
             return table.item().complain(reason, "choose other counts");
         }
         self.star(count as usize);
+        self.network.is_crossbar = true;
     }
 
     /// s1..sN on the left, r1..rN on the right of one link.

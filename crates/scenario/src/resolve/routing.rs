@@ -10,8 +10,14 @@ use sluicegate_fabric::{
 use super::{duration, ps};
 use crate::experiment::{Traffic, Variant};
 
-/// The shortest and the longest time of a scheme.
-const TIMES_PS: std::ops::RangeInclusive<u64> = 1_000..=10_000_000_000_000;
+/// The longest time of a scheme.
+const TIME_MAX_PS: u64 = 10_000_000_000_000;
+
+/// The shortest time of a scheme that looks at it when a packet comes: 1 ns.
+const TIME_MIN_PS: u64 = 1_000;
+
+/// The shortest period of a timer, which runs whether packets come or not: 1 us.
+const PERIOD_MIN_PS: u64 = 1_000_000;
 
 const SELECT: [(&str, SelectPath); 2] =
     [("next", SelectPath::Next), ("random", SelectPath::Random)];
@@ -25,7 +31,7 @@ pub fn read(table: &Table<'_>) -> Routing {
     let mut routing = table.choice("routing", &Routing::NAMES).unwrap_or_default();
     match &mut routing {
         Routing::Flowlet { gap_ps } | Routing::Conga { gap_ps } => {
-            time(table, "flowlet_gap", gap_ps)
+            time(table, "flowlet_gap", TIME_MIN_PS, gap_ps)
         }
         Routing::Plb(rules) => {
             rounds(table, "rehash_rounds", 1, &mut rules.rounds);
@@ -33,12 +39,17 @@ pub fn read(table: &Table<'_>) -> Routing {
         }
         Routing::SwitchAdaptive(rules) => {
             rules.split = table.choice("split", &SPLITS).unwrap_or(rules.split);
-            time(table, "congestion_timeout", &mut rules.timeout_ps);
+            time(
+                table,
+                "congestion_timeout",
+                TIME_MIN_PS,
+                &mut rules.timeout_ps,
+            );
         }
         Routing::R2c2(rules) | Routing::R3c2(rules) => {
             rules.select = table.choice("select_path", &SELECT).unwrap_or(rules.select);
             rules.drop = table.choice("drop_path", &DROP).unwrap_or(rules.drop);
-            time(table, "path_timer", &mut rules.timer_ps);
+            time(table, "path_timer", PERIOD_MIN_PS, &mut rules.timer_ps);
         }
         _ => {}
     }
@@ -55,6 +66,9 @@ pub fn read_of_priorities(network: &Table<'_>) -> Vec<(u8, Routing)> {
     let mut read_one = |own: Table<'_>| {
         let priorities = own.get("priorities").map_or(0, |item| {
             let priorities = item.priorities();
+            if item.one_or_more().is_empty() {
+                item.complain("must not be empty", "for example priorities = [3]");
+            }
             let twice = priorities & taken;
             if twice != 0 {
                 let reason = format!("priority {} has a scheme already", twice.trailing_zeros());
@@ -118,12 +132,13 @@ fn rounds(table: &Table<'_>, key: &'static str, least: i64, rounds: &mut u8) {
 }
 
 /// A time of the scheme, ps.
-fn time(table: &Table<'_>, key: &'static str, time_ps: &mut u64) {
+fn time(table: &Table<'_>, key: &'static str, least_ps: u64, time_ps: &mut u64) {
     let Some(item) = table.get(key) else {
         return;
     };
     match duration(table, key).map(ps) {
-        Some(own_ps) if TIMES_PS.contains(&own_ps) => *time_ps = own_ps,
+        Some(own_ps) if (least_ps..=TIME_MAX_PS).contains(&own_ps) => *time_ps = own_ps,
+        Some(_) if least_ps == PERIOD_MIN_PS => item.complain("must lie between 1us and 10s", ""),
         Some(_) => item.complain("must lie between 1ns and 10s", ""),
         None => {}
     }

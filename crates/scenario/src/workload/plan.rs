@@ -616,6 +616,9 @@ pub struct RankReport {
     pub begin_ns: Option<u64>,
     /// By operation.
     pub times: Vec<OperationTimes>,
+    /// Messages that have arrived and that no receive has taken.
+    #[serde(default)]
+    pub unreceived: u64,
 }
 
 /// When an operation began and ended, in ns after the start of the run.

@@ -1,6 +1,6 @@
 //! From the times of ranks to the results of parallel programs.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use sluicegate_program::{ANY_SOURCE, Kind, Program};
 
@@ -10,12 +10,15 @@ use super::{
 };
 use crate::{
     experiment::{TrafficKind, Variant},
-    results::{CriticalPath, ProgramResult, Timeline},
+    results::{CriticalPath, CriticalStep, ProgramResult, Timeline},
     stats,
 };
 
 /// Operations that wait when a run is over, of those that are named.
 const WAITS_MAX: usize = 10;
+
+/// Steps of a critical path that are kept, the longest ones.
+const STEPS_MAX: usize = 10;
 
 /// Columns of a timeline.
 const COLUMNS: usize = 240;
@@ -31,7 +34,10 @@ pub fn results(
     let (mut results, mut timelines) = (BTreeMap::new(), Vec::new());
     for (index, traffic) in (0..).zip(&variant.traffic) {
         let TrafficKind::Program {
-            program, tenants, ..
+            program,
+            tenants,
+            file,
+            ..
         } = &traffic.kind
         else {
             continue;
@@ -47,7 +53,8 @@ pub fn results(
             reports: &own,
         };
         let result = ProgramResult {
-            on_crossbar: variant.switches.len() == 1,
+            on_crossbar: variant.is_crossbar,
+            file: file.clone(),
             ..run.result()
         };
         results.insert(traffic.name.clone(), result);
@@ -64,9 +71,11 @@ pub fn notes(results: &BTreeMap<String, ProgramResult>) -> Vec<String> {
         let unfinished = one.unfinished();
         let waits = unfinished.iter().flat_map(|_| one.waits.iter().cloned());
         let lines: Vec<String> = unfinished.iter().cloned().chain(waits).collect();
+        let file = one.file.as_ref();
+        let file = file.map_or(String::new(), |file| format!(" ({file})"));
         lines
             .into_iter()
-            .map(move |line| format!("program {name}: {line}"))
+            .map(move |line| format!("program {name}{file}: {line}"))
     });
     lines.collect()
 }
@@ -125,6 +134,9 @@ impl Run<'_> {
         ProgramResult {
             ranks: self.reports.len() as u64,
             on_crossbar: false,
+            file: None,
+            digest: format!("{:016x}", self.program.digest()),
+            unreceived: self.reports.iter().map(|report| report.unreceived).sum(),
             operations: self.program.operations(),
             ended: self.reports.iter().map(|report| ended(&report)).sum(),
             completion_s: last.map(|(end_ns, ..)| (end_ns - begin_ns) as f64 / 1e9),
@@ -176,13 +188,14 @@ impl Run<'_> {
     fn critical(&self, mut rank: u32, mut operation: u32) -> CriticalPath {
         let mut path = CriticalPath::default();
         let (mut computing_ns, mut network_ns) = (0, 0);
+        let mut longest = Longest::default();
         // When the one that waited for this operation began.
         let mut until_ns = u64::MAX;
         // Each step goes back in time or along a requirement: there are no more than operations.
         for _ in 0..=self.program.operations() {
             let times = self.times(rank, operation);
             let kind = self.program.ranks[rank as usize].operations()[operation as usize].kind;
-            let mut begin_ns = times.begin_ns;
+            let (mut begin_ns, own) = (times.begin_ns, (rank, operation));
             // Otherwise only its begin was awaited, as `irequires` says.
             if times.end_ns <= until_ns {
                 // A receive waited for its message, or a long message for its receive.
@@ -191,6 +204,7 @@ impl Run<'_> {
                     (rank, operation) = (other, awaited);
                 }
                 let took_ns = times.end_ns.saturating_sub(begin_ns);
+                longest.add(took_ns, begin_ns, own);
                 if kind == Kind::Compute {
                     computing_ns += took_ns;
                     path.computations += 1;
@@ -207,7 +221,18 @@ impl Run<'_> {
         }
         path.computing_s = computing_ns as f64 / 1e9;
         path.network_s = network_ns as f64 / 1e9;
+        path.longest = longest.0.iter().map(|step| self.step(*step)).collect();
         path
+    }
+
+    /// A step in words.
+    fn step(&self, (Reverse(took_ns), begin_ns, (rank, operation)): Step) -> CriticalStep {
+        CriticalStep {
+            rank: rank.into(),
+            operation: self.program.ranks[rank as usize].describe(operation),
+            begin_s: begin_ns.saturating_sub(self.begin_ns()) as f64 / 1e9,
+            took_s: took_ns as f64 / 1e9,
+        }
     }
 
     /// Operations of a rank that have begun and wait.
@@ -236,7 +261,7 @@ impl Run<'_> {
         let mut lines = Vec::new();
         let weights = waiting_behind(&self.awaited());
         let mut order: Vec<usize> = (0..self.reports.len()).collect();
-        order.sort_by_key(|rank| std::cmp::Reverse(weights[*rank]));
+        order.sort_by_key(|rank| Reverse(weights[*rank]));
         for at in order {
             let (rank, report) = (&self.program.ranks[at], self.reports[at]);
             if report.begin_ns.is_none() {
@@ -304,6 +329,24 @@ impl Run<'_> {
                 .collect(),
             ranks,
         })
+    }
+}
+
+/// How long it took in ns, when it began, and its rank and operation.
+type Step = (Reverse<u64>, u64, (u32, u32));
+
+/// The longest steps so far, the longest and of equal ones the first in front.
+#[derive(Default)]
+struct Longest(Vec<Step>);
+
+impl Longest {
+    fn add(&mut self, took_ns: u64, begin_ns: u64, operation: (u32, u32)) {
+        let step = (Reverse(took_ns), begin_ns, operation);
+        let at = self.0.partition_point(|other| *other < step);
+        if at < STEPS_MAX {
+            self.0.truncate(STEPS_MAX - 1);
+            self.0.insert(at, step);
+        }
     }
 }
 
@@ -381,6 +424,7 @@ mod tests {
             rank,
             begin_ns: Some(100),
             times,
+            unreceived: 0,
         }
     }
 
@@ -414,6 +458,23 @@ mod tests {
         let path = result.critical_path.unwrap();
         assert_eq!((path.messages, path.computations), (1, 2));
         assert_eq!((path.computing_s, path.network_s), (80e-9, 20e-9));
+        let steps = path.longest.iter().map(|step| {
+            let ns = |seconds: f64| (seconds * 1e9).round() as u64;
+            (
+                step.rank,
+                &*step.operation,
+                ns(step.begin_s),
+                ns(step.took_s),
+            )
+        });
+        assert_eq!(
+            steps.collect::<Vec<_>>(),
+            [
+                (0, "computation of 50 ns at line 3", 0, 50),
+                (1, "computation of 30 ns at line 9", 70, 30),
+                (1, "receive of 8 B from rank 0, tag 0 at line 8", 50, 20),
+            ]
+        );
         assert!((result.waiting_by_rank_s[0] - 1e-9).abs() < 1e-15);
         assert!((result.waiting_by_rank_s[1] - 70e-9).abs() < 1e-15);
         assert!(result.waits.is_empty());
@@ -468,6 +529,27 @@ mod tests {
         );
     }
 
+    /// All operations have ended, and yet the program is not what it was meant to be.
+    #[test]
+    fn messages_that_nobody_took_are_noted() {
+        let program = goal::read(TEXT.as_bytes()).unwrap();
+        let done = |rank| report(rank, vec![times(100, 200, u32::MAX, None); 2]);
+        let (first, mut second) = (done(0), done(1));
+        second.unreceived = 2;
+        let run = Run {
+            program: &program,
+            reports: &[&first, &second],
+        };
+        let result = ProgramResult {
+            file: Some("all.goal".to_owned()),
+            ..run.result()
+        };
+        assert_eq!(
+            notes(&BTreeMap::from([("p".to_owned(), result)])),
+            ["program p (all.goal): 2 messages have arrived that no receive took"]
+        );
+    }
+
     #[test]
     fn ranks_at_which_most_wait_are_known() {
         // 0 → 1 → 2, 3 → 2, which waits for nobody.
@@ -498,6 +580,16 @@ mod tests {
         assert!(lines[0].starts_with("rank 99: receive of 8 B from any rank"));
         assert!(lines[1].starts_with("rank 98: receive of 8 B from rank 99"));
         assert_eq!(lines[WAITS_MAX], "other operations wait as well");
+    }
+
+    #[test]
+    fn the_longest_steps_are_kept() {
+        let mut longest = Longest::default();
+        for at in 0..30 {
+            longest.add(at % 15, 100 - at, (0, at as u32));
+        }
+        let kept: Vec<u32> = longest.0.iter().map(|(.., (_, at))| *at).collect();
+        assert_eq!(kept, [29, 14, 28, 13, 27, 12, 26, 11, 25, 10]);
     }
 
     #[test]

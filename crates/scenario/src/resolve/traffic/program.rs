@@ -2,7 +2,7 @@
 
 mod training;
 
-use std::{fs::File, io::BufReader, path::Path, sync::Arc, time::Duration};
+use std::{collections::HashMap, fs::File, io::BufReader, path::Path, sync::Arc, time::Duration};
 
 use rand::seq::SliceRandom;
 use rand_core::SeedableRng;
@@ -17,6 +17,7 @@ use sluicegate_program::{
     collectives::{Algorithm, Collective, Rounds},
     goal,
     nas::{self, Class, Kernel},
+    phase_name,
 };
 
 use super::{Checks, Network, duration, pairs::side};
@@ -27,9 +28,6 @@ const EAGER_BYTES: u64 = 16_384;
 
 /// Most times that a collective is repeated.
 const ITERATIONS_MAX: i64 = 1_000_000;
-
-/// More repetitions than this are measured as one.
-const PHASES_MAX: u64 = 1_000;
 
 /// Most operations of a generated program.
 const OPERATIONS_MAX: u64 = 100_000_000;
@@ -59,6 +57,7 @@ pub fn read(
         );
     }
     let on = side(table, "on", "*", network, tenants);
+    refuse_twice(table, tenants);
     let asked = table.integer("ranks", 1..=i64::from(RANKS_MAX));
     let eager_bytes = read_bytes(table, "eager").unwrap_or(EAGER_BYTES);
     let placement = table.get("placement");
@@ -74,16 +73,16 @@ pub fn read(
     if !has_room(table, program.ranks.len() as u64, &on) {
         return (None, Vec::new());
     }
-    let item = table.get("ranks").unwrap_or_else(|| table.item().clone());
+    let goal = table.get("goal");
     if let Err(fault) = check::check(&program, eager_bytes) {
         let rank = fault
             .rank
             .map_or(String::new(), |rank| format!("rank {rank}: "));
-        let file = table
-            .text("goal")
+        let file = (goal.as_ref().and_then(|item| item.text()))
             .map_or(String::new(), |file| format!("{file}: "));
-        let advice = "sends and receives match by ranks and tags";
-        item.complain(format!("{file}{rank}{}", fault.reason), advice);
+        let item = goal.or_else(|| table.get("ranks"));
+        let item = item.unwrap_or_else(|| table.item().clone());
+        item.complain(format!("{file}{rank}{}", fault.reason), fault.advice);
         return (None, Vec::new());
     }
     let placed = place(placement.as_ref(), on, program.ranks.len(), tenants, checks);
@@ -94,12 +93,35 @@ pub fn read(
     let pairs = pairs.map(|(low, high)| (placed[low as usize], placed[high as usize]));
     let pairs = pairs.collect();
     let kind = TrafficKind::Program {
+        file: goal.and_then(|item| file_name(item.text()?)),
         program: Arc::new(program),
         tenants: placed,
         eager_bytes,
         datagram_bytes,
     };
     (Some(kind), pairs)
+}
+
+/// Refuses entries of `on` all of whose tenants stand before them: a tenant has one rank.
+fn refuse_twice(table: &Table<'_>, tenants: &[Tenant]) {
+    let mut known = vec![false; tenants.len()];
+    for item in table.get("on").iter().flat_map(|item| item.one_or_more()) {
+        let pattern = item.text().unwrap_or_default();
+        let named =
+            (0..tenants.len()).filter(|at| super::super::matches(pattern, &tenants[*at].name));
+        let named: Vec<usize> = named.collect();
+        if !named.is_empty() && named.iter().all(|at| known[*at]) {
+            let reason = format!("\"{pattern}\" is here already");
+            item.complain(reason, "name each tenant once: it has one rank");
+        }
+        named.iter().for_each(|at| known[*at] = true);
+    }
+}
+
+/// The name of a file without its directory, which differs from machine to machine.
+fn file_name(path: &str) -> Option<String> {
+    let name = Path::new(path).file_name()?;
+    Some(name.to_string_lossy().into_owned())
 }
 
 /// Whether there are as many tenants as ranks.
@@ -367,11 +389,7 @@ fn repeat(
 ) -> Program {
     let mut weave = Weave::new(ranks);
     for number in 1..=iterations {
-        let phase = match iterations {
-            1 => weave.phase(name),
-            2..=PHASES_MAX => weave.phase(&format!("{name}-{number}")),
-            _ => weave.phase(&format!("{name}-all")),
-        };
+        let phase = weave.phase(&phase_name(name, number, iterations));
         if !compute.is_zero() {
             let time_ns = compute.as_nanos() as u64;
             let rest = weave.phase("compute");
@@ -438,23 +456,25 @@ fn read_placement(
     let complaint = |reason: String| Complaint::new(reason, advice);
     let content = std::fs::read_to_string(path)
         .map_err(|error| complaint(format!("{name} cannot be read: {error}")))?;
+    let numbers = on.iter().map(|at| (tenants[*at].name.as_str(), *at));
+    let numbers: HashMap<&str, usize> = numbers.collect();
+    let mut is_taken = vec![false; tenants.len()];
     let mut placed = Vec::new();
     for (line, tenant) in (1..).zip(content.lines()) {
         let tenant = tenant.trim();
         if tenant.is_empty() || tenant.starts_with('#') {
             continue;
         }
-        let known = on.iter().find(|at| tenants[**at].name == tenant);
-        let known = known.ok_or_else(|| {
+        let known = *numbers.get(tenant).ok_or_else(|| {
             complaint(format!(
                 "{name}:{line}: \"{tenant}\" is no tenant for ranks"
             ))
         })?;
-        if placed.contains(known) {
+        if std::mem::replace(&mut is_taken[known], true) {
             let reason = format!("{name}:{line}: \"{tenant}\" has a rank already");
             return Err(complaint(reason));
         }
-        placed.push(*known);
+        placed.push(known);
     }
     if placed.len() < ranks {
         let reason = format!("{name} places {} of {ranks} ranks", placed.len());

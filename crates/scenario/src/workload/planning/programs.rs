@@ -15,6 +15,7 @@ impl Planner<'_> {
             tenants,
             eager_bytes,
             datagram_bytes,
+            ..
         } = &self.traffic.kind
         else {
             return;

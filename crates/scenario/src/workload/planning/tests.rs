@@ -49,6 +49,7 @@ fn variant(tenants: usize, kind: TrafficKind, pairs: &[(usize, usize)]) -> Varia
         hosts: vec![Host { name: "h".into() }],
         tenants: (0..tenants).map(tenant).collect(),
         switches: Vec::new(),
+        is_crossbar: false,
         links: Vec::new(),
         routing: sluicegate_fabric::Routing::default(),
         routings: Vec::new(),
