@@ -54,7 +54,8 @@ fn drops_of_an_interface_in_another_namespace_are_seen() {
     let socket = directory.join("g.sock");
     let text = format!(
         "[switch]\nsocket = \"{}\"\n\
-         [[port]]\nname = \"here\"\ntap = \"sghere\"\n[[port]]\nname = \"moved\"\ntap = \"sgmoved\"\n\
+         [[port]]\nname = \"here\"\ntap = \"sghere\"\n\
+         [[port]]\nname = \"moved\"\ntap = \"sgmoved\"\n\
          [[port]]\nname = \"g\"\nvhost_user = \"{}\"\n",
         directory.join("switch.sock").display(),
         socket.display()
