@@ -7,29 +7,29 @@ use std::{
 
 use anyhow::Result;
 use sluicegate_agent::{
-    bpffs::Pins,
-    file, interfaces,
+    file,
+    inventory::ProgramInfo,
     meter::{
         Snapshot,
         exposition::Exposition,
         pinned_programs,
+        ports::SwitchUse,
         serve::{Meter, PERIOD},
     },
-    netns::NetNs,
-    state,
 };
+use sluicegate_dataplane::{config, control};
 
 use crate::{
     flows::Place,
     output::{self, Failure},
-    source,
+    source::{self, Source},
 };
 
 /// Print metrics in Prometheus' text format.
 ///
-/// Reads the kernel's pinned state, so it also works while no agent runs and enforcement goes on;
-/// with --switch, the userspace switch's instead. For
-/// node_exporter's textfile collector; where the agent can be scraped, `sluicegate agent --metrics
+/// Reads the kernel's pinned state, so it also works while no agent runs and enforcement goes on,
+/// and asks the userspace switch, if it runs: sums are those of both, and its ports are told
+/// whether it has a policy or not. With --switch it asks the switch alone. For node_exporter's textfile collector; where the agent can be scraped, `sluicegate agent --metrics
 /// ADDRESS:PORT` is simpler.
 ///
 /// Sums over flows that come and go (`sluicegate_tenant_…`) and distributions need repeated
@@ -54,39 +54,22 @@ pub struct Args {
 /// Prints or writes.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let place = &args.place;
-    if let Some(socket) = &place.switch {
-        return of_switch(args, socket.clone());
-    }
     if let (true, Some(output)) = (args.follow, &args.output) {
-        let (netns, pins) = place.select()?;
-        enter(place, &netns)?;
-        return Ok(rewrite_periodically(
-            pins,
-            netns.name(),
-            &place.run_dir,
-            output,
-        )?);
+        return Ok(rewrite(&mut meter(place)?, output)?);
     }
     write(args.output.as_deref(), &once(place)?)
 }
 
-/// The userspace switch's.
-fn of_switch(args: &Args, socket: PathBuf) -> Result<(), Failure> {
-    let look = move || source::snapshot(&source::switch(&socket)?);
-    match &args.output {
-        Some(path) if args.follow => Ok(rewrite(&mut Meter::of("switch", look), path)?),
-        output => {
-            let snapshot = look()?;
-            let exposition = Exposition {
-                netns: "switch",
-                snapshot: Some(&snapshot),
-                ledger: None,
-                programs: &[],
-                health: None,
-            };
-            write(output.as_deref(), &exposition.text()?)
-        }
-    }
+/// The switch's socket, where the arguments do not speak of another namespace.
+fn socket(place: &Place) -> Option<PathBuf> {
+    let default = place.netns.is_none().then(|| PathBuf::from(config::SOCKET));
+    place.switch.clone().or(default)
+}
+
+/// The ports of the switch, if one answers.
+fn ports(place: &Place) -> Option<SwitchUse> {
+    let socket = socket(place)?;
+    source::ports(|question| control::ask(&socket, question)).ok()
 }
 
 fn write(output: Option<&Path>, text: &str) -> Result<(), Failure> {
@@ -96,38 +79,54 @@ fn write(output: Option<&Path>, text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Interfaces are those of the thread's network namespace.
-fn enter(place: &Place, netns: &NetNs) -> Result<()> {
-    match place.netns {
-        Some(_) => netns.enter(),
-        None => Ok(()),
-    }
+/// What enforces now, with the kernel's account of its programs.
+fn look(place: &Place) -> Result<(Source, Snapshot, Vec<ProgramInfo>)> {
+    let source = Source::find(place)?;
+    let snapshot = source.look()?;
+    let programs = source.pins().map(pinned_programs).unwrap_or_default();
+    Ok((source, snapshot, programs))
 }
 
 fn once(place: &Place) -> Result<String> {
-    let (netns, pins) = place.find()?;
-    enter(place, &netns)?;
-    let state = state::read(&place.run_dir, netns.name())?.unwrap_or_default();
-    let snapshot = Snapshot::read(&pins, &state.names(interfaces::names()?))?;
+    let (found, switch) = (look(place), ports(place));
+    let found = match found {
+        // A switch without a policy has ports all the same.
+        Err(_) if switch.is_some() => None,
+        found => Some(found?),
+    };
     let exposition = Exposition {
-        netns: netns.name(),
-        snapshot: Some(&snapshot),
+        netns: found
+            .as_ref()
+            .map_or("switch", |(source, ..)| source.name()),
+        snapshot: found.as_ref().map(|(_, snapshot, _)| snapshot),
+        switch: switch.as_ref(),
         ledger: None,
-        programs: &pinned_programs(&pins),
+        programs: found.as_ref().map_or(&[], |(.., programs)| programs),
         health: None,
     };
     exposition.text()
 }
 
-fn rewrite_periodically(pins: Pins, netns: &str, run_dir: &Path, path: &Path) -> Result<()> {
-    let programs = {
-        let pins = pins.clone();
-        Box::new(move || pinned_programs(&pins))
+/// Looks again and again at what enforces then: agents and switches come and go.
+fn meter(place: &Place) -> Result<Meter> {
+    let name = match Source::find(place) {
+        Ok(source) => source.name().to_owned(),
+        Err(_) => place.select()?.0.name().to_owned(),
     };
-    rewrite(
-        &mut Meter::new(pins, netns.to_owned(), programs).with_names(run_dir),
-        path,
-    )
+    let [looks, asks, pins] = [(); 3].map(|()| place.clone());
+    let mut meter = Meter::of(&name, move || match look(&looks) {
+        Ok((_, snapshot, _)) => Ok(Some(snapshot)),
+        Err(_) if ports(&looks).is_some() => Ok(None),
+        Err(error) => Err(error),
+    });
+    meter.switch = Box::new(move || ports(&asks));
+    meter.programs = Box::new(move || {
+        let found = pins.switch.is_none().then(|| pins.find().ok()).flatten();
+        found
+            .map(|(_, pins)| pinned_programs(&pins))
+            .unwrap_or_default()
+    });
+    Ok(meter)
 }
 
 /// Writes the file anew every [`PERIOD`].

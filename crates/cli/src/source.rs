@@ -3,10 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use sluicegate_agent::{
     FlowRecord, Names,
     bpffs::Pins,
-    meter::{BucketUse, InterfaceUse, Snapshot},
+    meter::{
+        BucketUse, InterfaceUse, Snapshot,
+        ports::{PortUse, SwitchUse},
+    },
     netns::NetNs,
 };
 use sluicegate_core::abi::ABI_VERSION;
@@ -62,6 +66,11 @@ impl Source {
             .map_or("switch", |(netns, _)| netns.name())
     }
 
+    /// What is pinned, where the kernel enforces.
+    pub fn pins(&self) -> Option<&Pins> {
+        self.kernel.as_ref().map(|(_, pins)| pins)
+    }
+
     /// The network namespace, where the kernel enforces.
     pub fn netns(&self) -> Option<&NetNs> {
         self.kernel.as_ref().map(|(netns, _)| netns)
@@ -106,6 +115,41 @@ pub fn switch(socket: &Path) -> Result<Report> {
         report.layout
     );
     Ok(report)
+}
+
+/// The ports of a switch, by its answers.
+///
+/// # Errors
+/// It does not answer.
+pub fn ports(ask: impl Fn(Ask) -> Result<Value>) -> Result<SwitchUse> {
+    let [ports, drops] = [ask(Ask::Ports)?, ask(Ask::Drops)?];
+    let [queues, show] = [ask(Ask::Queues)?, ask(Ask::Show)?];
+    let rows = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let length = |value: &Value| value.as_array().map_or(0, |all| all.len() as u64);
+    let drops = rows(&drops);
+    let port = |port: &Value| {
+        let count = |key: &str| port[key].as_u64().unwrap_or(0);
+        let text = |key: &str| port[key].as_str().unwrap_or_default().to_owned();
+        let own = drops.iter().find(|it| it["name"] == port["name"]);
+        let own = own.and_then(|it| it["drops"].as_object());
+        let places = own.into_iter().flatten();
+        PortUse {
+            name: text("name"),
+            kind: text("kind"),
+            is_up: port["up"] == true,
+            received: (count("received_frames"), count("received_bytes")),
+            delivered: (count("delivered_frames"), count("delivered_bytes")),
+            drops: places
+                .filter_map(|(place, count)| Some((place.clone(), count.as_u64()?)))
+                .collect(),
+        }
+    };
+    Ok(SwitchUse {
+        ports: rows(&ports).iter().map(port).collect(),
+        waited_for: length(&queues),
+        stalled: length(&show["stalled"]),
+        circles: length(&show["circles"]),
+    })
 }
 
 /// The same as is read of the kernel's programs.

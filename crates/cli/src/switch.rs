@@ -4,7 +4,6 @@ mod capture;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, thread, time::Duration};
 
-use anyhow::Context;
 use serde_json::Value;
 use sluicegate_agent::{
     daemon,
@@ -191,10 +190,14 @@ fn bind_when_free(address: SocketAddr, service: &Service) -> Option<Listener> {
 }
 
 fn meter(service: Arc<Service>) -> Meter {
-    Meter::of("switch", move || {
+    let other = Arc::clone(&service);
+    let mut meter = Meter::of("switch", move || {
         let report = control::report(&service)?;
-        source::snapshot(&report.context("the switch has no policy")?)
-    })
+        report.as_ref().map(source::snapshot).transpose()
+    });
+    // A switch that has ended serves nothing any more.
+    meter.switch = Box::new(move || source::ports(|ask| control::view(ask, &other)).ok());
+    meter
 }
 
 fn summary(config: &Config) -> String {
@@ -318,7 +321,7 @@ fn show(value: &Value) -> String {
     let interfaces: String = interfaces.collect();
     let whole = format!(
         "{kind}, runs for {}\n{}{} of {} ports are up, {} addresses ({} refused)\n\
-         frames: {} held, {} dropped\npolls: {} with frames, {} without; slept {} times\n{interfaces}",
+         frames: {} held, {} dropped; {}\n{}polls: {} with frames, {} without; slept {} times\n{interfaces}",
         time(value, "uptime_ns"),
         ingress(value),
         count(value, "ports_up"),
@@ -327,6 +330,8 @@ fn show(value: &Value) -> String {
         count(value, "addresses_refused"),
         count(value, "frames_held"),
         count(value, "frames_dropped"),
+        kernel_drops(value),
+        alarms(value),
         count(value, "polls_busy"),
         count(value, "polls_idle"),
         count(value, "sleeps"),
@@ -335,6 +340,35 @@ fn show(value: &Value) -> String {
         [] | [_] => whole,
         threads => format!("{whole}{}", show_threads(threads)),
     }
+}
+
+/// What the kernel dropped at interfaces, and where that is not known.
+fn kernel_drops(value: &Value) -> String {
+    let known = format!(
+        "the kernel dropped {}",
+        count(value, "frames_dropped_by_kernel")
+    );
+    match names(&value["kernel_drops_unknown"]) {
+        unknown if unknown.is_empty() => known,
+        unknown => format!("{known}, and an unknown number at {unknown}"),
+    }
+}
+
+/// Ports that have taken nothing for long, and circles of them.
+fn alarms(value: &Value) -> String {
+    let circles = rows(&value["circles"]).iter();
+    let circles = circles.map(|it| format!("wait for each other in a circle: {}\n", names(it)));
+    let circles: String = circles.collect();
+    match names(&value["stalled"]) {
+        stalled if stalled.is_empty() => circles,
+        stalled => format!("took nothing for a second or more: {stalled}\n{circles}"),
+    }
+}
+
+/// A list of names.
+fn names(value: &Value) -> String {
+    let names: Vec<_> = rows(value).iter().filter_map(Value::as_str).collect();
+    names.join(", ")
 }
 
 /// Each thread: its CPU if it stays on one, its CPU time, and its ports.
@@ -501,9 +535,12 @@ fn drops(value: &Value) -> String {
     let mut text = String::new();
     for port in rows(value) {
         let reasons = port["drops"].as_object().into_iter().flatten();
+        let unknown = port["kernel_unknown"].as_str();
+        let unknown = unknown.map(|reason| format!("kernel unknown ({reason})"));
         let some: Vec<_> = reasons
             .filter(|(_, count)| count.as_u64().is_some_and(|count| count > 0))
             .map(|(reason, count)| format!("{reason} {count}"))
+            .chain(unknown)
             .collect();
         let some = if some.is_empty() {
             "none".to_owned()

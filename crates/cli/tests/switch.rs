@@ -19,6 +19,7 @@ const POLICY: &str = "[[rule]]\nname = \"bulk\"\ntenant = \"red\"\nalgorithm = \
 
 const METRICS: &str = "127.0.0.1:19847";
 const METRICS_OF_NEXT: &str = "127.0.0.1:19848";
+const METRICS_WITHOUT_POLICY: &str = "127.0.0.1:19850";
 const METRICS_OF_CAPTURED: &str = "127.0.0.1:19849";
 
 /// A switch that runs; ended when dropped.
@@ -141,6 +142,10 @@ fn flows_metrics_and_policy_of_a_switch_are_shown_like_the_kernels() {
             "sluicegate_packets_total 0",
             "tenant=\"red\",interface=\"vm1\"",
             "rule_mode=\"enforce\"",
+            "sluicegate_switch_port_up{port=\"vm2\",kind=\"vhost-user\"} 0",
+            "sluicegate_switch_port_drops_total{port=\"vm1\",place=\"full\"} 0",
+            "sluicegate_switch_ports_waited_for 0",
+            "sluicegate_switch_ports_circles 0",
         ] {
             assert!(text.contains(line), "{line} in:\n{text}");
         }
@@ -173,6 +178,33 @@ fn flows_metrics_and_policy_of_a_switch_are_shown_like_the_kernels() {
     .expect("a file");
     let refused = switch.reload();
     assert!(refused.contains("policy.toml:2:"), "{refused}");
+}
+
+#[test]
+fn ports_of_a_switch_without_a_policy_are_told() {
+    let mut switch = Switch::start(METRICS_WITHOUT_POLICY);
+    let file = switch.directory.join("switch.toml");
+    let text = fs::read_to_string(&file).expect("a file");
+    let text = text
+        .replace("policy = \"policy.toml\"\n", "")
+        .replace("govern = false\n", "");
+    fs::write(&file, text).expect("a file");
+    switch.replace(&["--take-over", "--metrics", METRICS_WITHOUT_POLICY]);
+    let mut served = String::new();
+    within_20_s("it serves", || {
+        served = scrape(METRICS_WITHOUT_POLICY).unwrap_or_default();
+        !served.is_empty()
+    });
+    for text in [&served, &switch.says(&["metrics"])] {
+        for line in [
+            "sluicegate_up 1",
+            "sluicegate_switch_port_received_frames_total{port=\"vm1\"} 0",
+            "sluicegate_switch_port_drops_total{port=\"vm2\",place=\"forged\"} 0",
+        ] {
+            assert!(text.contains(line), "{line} in:\n{text}");
+        }
+        assert!(!text.contains("sluicegate_rule_info"), "{text}");
+    }
 }
 
 #[test]

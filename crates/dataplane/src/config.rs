@@ -706,6 +706,37 @@ native_vlan = 10
             assert!(text.contains(expected), "{expected} in:\n{text}");
         }
     }
+
+    #[test]
+    fn a_filtered_port_is_a_hosts_unless_the_file_says_otherwise() {
+        let read = |keys: &str| {
+            let port = format!("[[port]]\nname = \"a\"\ntap = \"sg0\"\n{keys}\n");
+            Config::parse("file", &port).map(|config| config.ports[0].filter.clone())
+        };
+        let is_host = |keys: &str| read(keys).expect("a good file").is_host;
+        let macs = "macs = [\"52:54:00:00:00:01\"]";
+        let addresses = "addresses = [\"2001:db8::1\"]";
+        assert!(is_host(macs) && is_host(addresses) && is_host("router = false"));
+        assert!(!is_host("") && !is_host(&format!("{macs}\nrouter = true")));
+        assert!(read("").expect("a good file").is_open());
+        assert!(!read("router = false").expect("a good file").is_open());
+        for (keys, line, advice) in [
+            (
+                "router = true",
+                "file:4:1: port[0].router",
+                "router = false it may not",
+            ),
+            ("router = 1", "file:4", "router"),
+            ("ruter = true", "file:4:1: port[0].ruter", "router"),
+        ] {
+            let problems = read(keys).expect_err("a bad file").to_string();
+            assert!(
+                problems.contains(line) && problems.contains(advice),
+                "{problems}"
+            );
+        }
+    }
+
     #[test]
     fn threads_have_cpus_and_ports() {
         let port = "[[port]]\nname = \"a\"\ntap = \"sg0\"\n";

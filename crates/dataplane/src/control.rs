@@ -175,9 +175,19 @@ fn begin_capture(stream: UnixStream, asked: Asked, service: &Arc<Service>) -> an
 }
 
 fn respond(ask: Ask, file: &Path, service: &Service) -> anyhow::Result<Value> {
+    match ask {
+        Ask::Reload => Ok(serde_json::to_value(reload_file(service, file)?)?),
+        _ => view(ask, service),
+    }
+}
+
+/// The answer to a question that changes nothing.
+///
+/// # Errors
+/// The switch has ended, or it is another question.
+pub fn view(ask: Ask, service: &Service) -> anyhow::Result<Value> {
     let value = match ask {
-        Ask::Reload => return Ok(serde_json::to_value(reload_file(service, file)?)?),
-        Ask::Takeover | Ask::Capture => bail!("it is answered elsewhere"),
+        Ask::Reload | Ask::Takeover | Ask::Capture => bail!("it is answered elsewhere"),
         Ask::Flows => return Ok(serde_json::to_value(report(service)?)?),
         Ask::Show => views::show(service),
         Ask::Ports => views::ports(service),

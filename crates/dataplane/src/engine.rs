@@ -11,6 +11,7 @@
 //! It reads no clock and never sleeps: [`Engine::poll`] does what can be done now.
 
 mod abroad;
+pub mod alarm;
 mod cables;
 mod direct;
 mod exits;
@@ -35,7 +36,10 @@ use sluicegate_vswitch::{
     learning::{Learning, LearningLimits, Membership, Route},
 };
 
-use self::tags::{addresses, is_control, retag, seen_vlan};
+use self::{
+    alarm::Alarm,
+    tags::{addresses, is_control, retag, seen_vlan},
+};
 use crate::{
     capture::{self, Seen, Taps},
     count::{Counters, Drop},
@@ -123,6 +127,7 @@ pub struct Engine {
     has_marked: bool,
     /// Captures that run, if any.
     taps: Option<Box<Taps>>,
+    alarm: Alarm,
     /// Enforcement at its ports.
     pub govern: Option<Govern>,
     /// The other threads.
@@ -179,6 +184,7 @@ impl Engine {
             ledger: None,
             has_marked: false,
             taps: None,
+            alarm: Alarm::default(),
             govern: None,
             mesh: None,
         }
@@ -445,6 +451,7 @@ impl Engine {
         }
         self.give_up_waiting();
         self.warn_of_pauses();
+        self.warn_of_waits();
         self.settle();
     }
 

@@ -392,11 +392,12 @@ impl State {
         ledger.set_threads(threads);
         let start = Instant::now();
         let hash_key = secret()?;
-        let mut running = Vec::new();
+        let (mut running, board) = (Vec::new(), Arc::default());
         for mesh in mesh::connect(threads)? {
             let (thread, mut engine) = (mesh.me, Engine::new(config.choice, hash_key));
             engine.govern = govern(config.governing.as_ref(), thread, threads)?;
             engine.keep(Arc::clone(&ledger));
+            engine.share(Arc::clone(&board));
             if threads > 1 {
                 engine.join(mesh);
             }

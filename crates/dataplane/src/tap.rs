@@ -2,17 +2,18 @@
 //!
 //! Frames that the kernel has for the switch wait in the interface's queue while the switch has
 //! [`Tap::HELD_MAX`] of them; the kernel drops what does not fit there, and counts it
-//! ([`Tap::kernel_drops`]). So this port is lossy at ingress. Where the kernel can, it holds the
+//! ([`kernel`]). So this port is lossy at ingress. Where the kernel can, it holds the
 //! interface's qdisc back instead, if asked to: then drops there are rare.
 
 #![allow(unsafe_code)]
 
 use std::{
-    ffi::CString,
+    ffi::{CStr, CString},
     fs::{self, File, OpenOptions},
     io::{self, ErrorKind, IoSlice, Read, Write},
-    os::fd::{AsFd, AsRawFd, BorrowedFd},
-    os::unix::fs::OpenOptionsExt,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    thread,
 };
 
 use anyhow::{Context, anyhow};
@@ -21,8 +22,12 @@ use crate::{
     frame::Frame,
     offload::{HEADER, Takes, Work},
     port::{Delivery, Intake, Outgoing},
+    xdp::interface::dropped,
 };
 
+const TUNGETIFF: libc::Ioctl = 0x8004_54d2;
+/// The network namespace of the interface (Linux 5.2).
+const TUNGETDEVNETNS: libc::Ioctl = 0x54e3;
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
 const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0;
 const TUNSETVNETHDRSZ: libc::Ioctl = 0x4004_54d8;
@@ -126,12 +131,6 @@ impl Tap {
         self.held < Self::HELD_MAX
     }
 
-    /// Frames that the kernel dropped on their way into the switch.
-    pub fn kernel_drops(&self) -> Option<u64> {
-        let path = format!("/sys/class/net/{}/statistics/tx_dropped", self.name);
-        fs::read_to_string(path).ok()?.trim().parse().ok()
-    }
-
     /// Fills `frame` with the next one.
     pub fn take(&mut self, frame: &mut Frame) -> Intake {
         if !self.is_read() {
@@ -187,6 +186,72 @@ impl Tap {
             Err(_) => Delivery::Refused,
         }
     }
+}
+
+/// What the kernel says of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// It is in another network namespace than the thread that asked.
+    pub is_elsewhere: bool,
+    /// Frames that it dropped on their way into the switch, and behind the switch; or why that is
+    /// not known.
+    pub drops: Result<(u64, u64), String>,
+}
+
+/// Asks the kernel for an interface, wherever it is and whatever its name is by now.
+pub fn kernel(descriptor: BorrowedFd<'_>) -> Kernel {
+    let (name, space) = match name_of(descriptor).and_then(|it| Ok((it, space_of(descriptor)?))) {
+        Ok(found) => found,
+        Err(error) => {
+            return Kernel {
+                is_elsewhere: false,
+                drops: Err(format!("the kernel does not say where it is: {error}")),
+            };
+        }
+    };
+    let is_elsewhere = fs::metadata("/proc/thread-self/ns/net").map_or(true, |own| {
+        let its = space.metadata();
+        its.map_or(true, |its| (its.dev(), its.ino()) != (own.dev(), own.ino()))
+    });
+    let read = move || dropped(&name).ok_or_else(|| format!("there is no counter of {name}"));
+    let drops = match is_elsewhere {
+        false => read(),
+        // Only a thread of its own may go elsewhere.
+        true => thread::spawn(move || enter(&space).and_then(|()| read()))
+            .join()
+            .unwrap_or_else(|_| Err("no thread could ask".to_owned())),
+    };
+    Kernel {
+        is_elsewhere,
+        drops: drops.map(|(receive, transmit)| (transmit, receive)),
+    }
+}
+
+/// Moves the calling thread into a network namespace.
+fn enter(space: &File) -> Result<(), String> {
+    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+    let kind = Some(LinkNameSpaceType::Network);
+    move_into_link_name_space(space.as_fd(), kind).map_err(|error| {
+        format!("it is in another network namespace, which the switch may not enter: {error}")
+    })
+}
+
+fn name_of(descriptor: BorrowedFd<'_>) -> io::Result<String> {
+    // SAFETY: zeroed is a valid value of this C structure.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: the request is a valid structure for this call, which fills it in.
+    succeed(unsafe { libc::ioctl(descriptor.as_raw_fd(), TUNGETIFF, &raw mut request) })?;
+    let name = request.ifr_name.map(|byte| byte as u8);
+    let name = CStr::from_bytes_until_nul(&name).map_err(io::Error::other)?;
+    Ok(name.to_string_lossy().into_owned())
+}
+
+fn space_of(descriptor: BorrowedFd<'_>) -> io::Result<File> {
+    // SAFETY: this request takes nothing, and returns a descriptor.
+    let space = unsafe { libc::ioctl(descriptor.as_raw_fd(), TUNGETDEVNETNS) };
+    succeed(space)?;
+    // SAFETY: the kernel has just made it, for this caller alone.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(space) }))
 }
 
 /// Flags that the kernel knows; it ignores others.

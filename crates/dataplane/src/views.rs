@@ -1,6 +1,9 @@
 //! What a switch shows of itself: its threads' answers as one.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsFd, OwnedFd},
+};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value, json};
@@ -11,12 +14,13 @@ use crate::{
     count::{Counters, Drop},
     engine::{
         Bay,
-        waits::{Waiting, circles},
+        waits::{Waiting, circles, merge},
     },
     lanes::Lanes,
     offload::Takes,
     port::Port,
     service::Service,
+    tap,
     worker::Worker,
 };
 
@@ -34,6 +38,12 @@ struct View {
     about: Option<&'static str>,
     /// Of an interface, what the kernel dropped, by place.
     kernel_drops: Map<String, Value>,
+    /// Why that is not known.
+    kernel_unknown: Option<String>,
+    /// Of a TAP port, the name of its interface in the file, its descriptor, and whether it is in
+    /// another network namespace.
+    tap: Option<(String, OwnedFd)>,
+    is_elsewhere: bool,
     /// Of AF_XDP, its interface.
     xdp: Value,
     /// Flow control by priority, if it has any.
@@ -61,13 +71,34 @@ fn about(port: &Port) -> Option<&'static str> {
 
 fn kernel_drops(port: &Port) -> Map<String, Value> {
     match port {
-        Port::Tap(tap) => Map::from_iter([("kernel".to_owned(), tap.kernel_drops().into())]),
         Port::Xdp(xdp) => match serde_json::to_value(xdp.drops()) {
             Ok(Value::Object(places)) => places,
             _ => Map::new(),
         },
-        Port::Vhost(_) | Port::Shm(_) | Port::Remote(_) => Map::new(),
+        Port::Vhost(_) | Port::Tap(_) | Port::Shm(_) | Port::Remote(_) => Map::new(),
     }
+}
+
+fn tap_of(port: &Port) -> Option<(String, OwnedFd)> {
+    let Port::Tap(tap) = port else { return None };
+    let descriptor = tap.descriptor().try_clone_to_owned().ok()?;
+    Some((tap.name().to_owned(), descriptor))
+}
+
+/// Asks the kernel for the drops of a TAP port: not in the thread that moves frames.
+fn ask_kernel(view: &mut View) {
+    let Some((_, descriptor)) = &view.tap else {
+        return;
+    };
+    let kernel = tap::kernel(descriptor.as_fd());
+    let counts = match &kernel.drops {
+        Ok((sent, received)) => [Value::from(*sent), Value::from(*received)],
+        Err(_) => [Value::Null, Value::Null],
+    };
+    let places = ["kernel", "interface_rx"].map(str::to_owned);
+    view.kernel_drops = places.into_iter().zip(counts).collect();
+    view.kernel_unknown = kernel.drops.err();
+    view.is_elsewhere = kernel.is_elsewhere;
 }
 
 fn xdp(port: &Port) -> Value {
@@ -132,6 +163,9 @@ fn see(worker: &mut Worker) -> Seen {
             closed: bay.closed.clone(),
             about: about(&bay.port),
             kernel_drops: kernel_drops(&bay.port),
+            kernel_unknown: None,
+            tap: tap_of(&bay.port),
+            is_elsewhere: false,
             xdp: xdp(&bay.port),
             pfc: pfc(bay, now_ns),
         };
@@ -149,6 +183,7 @@ fn views(service: &Service) -> Result<BTreeMap<u16, View>, String> {
             view.counters.add(&counters);
         }
     }
+    views.values_mut().for_each(ask_kernel);
     Ok(views)
 }
 
@@ -190,7 +225,7 @@ pub fn drops(service: &Service) -> Result<Value, String> {
             .map(|(&name, count)| (name.to_owned(), count.into()))
             .collect();
         value.extend(view.kernel_drops.clone());
-        json!({ "name": view.name, "drops": value })
+        json!({ "name": view.name, "drops": value, "kernel_unknown": view.kernel_unknown })
     };
     Ok(views(service)?.values().map(drops).collect())
 }
@@ -243,6 +278,25 @@ impl Thread {
     }
 }
 
+/// Frames that the kernel dropped at a port; its interface's own counts of AF_XDP have some of them
+/// as well.
+fn dropped_by_kernel(view: &View) -> u64 {
+    let is_own = |place: &str| view.tap.is_some() || place.starts_with("xdp_");
+    let places = view.kernel_drops.iter().filter(|(place, _)| is_own(place));
+    places.filter_map(|(_, count)| count.as_u64()).sum()
+}
+
+/// What an interface has of DCB, in words too. One in another network namespace cannot be asked.
+fn dcb(interface: &str, views: &BTreeMap<u16, View>) -> Value {
+    let is_it = |view: &&View| view.tap.as_ref().is_some_and(|it| it.0 == interface);
+    let is_elsewhere = views.values().find(is_it).is_some_and(|it| it.is_elsewhere);
+    let (dcb, words) = match is_elsewhere {
+        true => (None, "in another network namespace".to_owned()),
+        false => adapter::about(interface),
+    };
+    json!({ "interface": interface, "dcb": dcb, "lossless": words })
+}
+
 /// The switch as a whole.
 ///
 /// # Errors
@@ -260,10 +314,10 @@ pub fn show(service: &Service) -> Result<Value, String> {
         json!({ "name": name, "kind": kind, "about": view.about, "lossless": view.is_lossless })
     });
     let interfaces = service.interfaces();
-    let interfaces = interfaces.iter().map(|interface| {
-        let (dcb, words) = adapter::about(interface);
-        json!({ "interface": interface, "dcb": dcb, "lossless": words })
-    });
+    let interfaces = interfaces.iter().map(|interface| dcb(interface, &views));
+    let unknown = views.values().filter(|view| view.kernel_unknown.is_some());
+    let unknown: Vec<&str> = unknown.map(|view| &view.name[..]).collect();
+    let (stalled, circles) = alarm(service, &views)?;
     let dropped: u64 = views.values().map(|view| view.counters.dropped()).sum();
     Ok(json!({
         "lossless": threads.first().map(|thread| lossless(thread.lanes)),
@@ -275,12 +329,32 @@ pub fn show(service: &Service) -> Result<Value, String> {
         "addresses_refused": sum(|it| it.refused),
         "frames_held": sum(|it| it.held as u64),
         "frames_dropped": dropped,
+        "frames_dropped_by_kernel": views.values().map(dropped_by_kernel).sum::<u64>(),
+        "kernel_drops_unknown": unknown,
+        "stalled": stalled,
+        "circles": circles,
         "uptime_ns": threads.first().map(|thread| thread.now_ns),
         "sleeps": sum(|it| it.sleeps),
         "polls_busy": sum(|it| it.polls_busy),
         "polls_idle": sum(|it| it.polls_idle),
         "threads": each.collect::<Vec<_>>(),
     }))
+}
+
+/// Names of the ports that have taken nothing for long, and of those that wait in circles.
+type Alarms = (Vec<String>, Vec<Vec<String>>);
+
+fn alarm(service: &Service, views: &BTreeMap<u16, View>) -> Result<Alarms, String> {
+    let told = service.handle().call(|worker| {
+        let alarm = worker.engine.alarm();
+        (alarm.stalled.clone(), alarm.circles.clone())
+    });
+    let (stalled, circles) = told?;
+    let names = |ports: &Vec<u16>| {
+        let known = ports.iter().filter_map(|port| views.get(port));
+        known.map(|view| view.name.clone()).collect()
+    };
+    Ok((names(&stalled), circles.iter().map(names).collect()))
 }
 
 /// Whether frames wait for a full port, or the priorities of which they do.
@@ -315,23 +389,17 @@ fn waits(service: &Service) -> Result<Waits, String> {
         (named, engine.waits(), worker.now_ns())
     })?;
     let (mut names, mut stopped) = (BTreeMap::new(), BTreeMap::new());
-    let mut waits: BTreeMap<u16, Waiting> = BTreeMap::new();
-    let mut now_ns = 0;
+    let (mut waits, mut now_ns) = (Vec::new(), 0);
     for ((some, some_stopped), waiting, at_ns) in each {
         names.extend(some);
         stopped.extend(some_stopped);
         now_ns = at_ns.max(now_ns);
-        for one in waiting {
-            match waits.get_mut(&one.to) {
-                Some(known) => known.add(&one),
-                None => drop(waits.insert(one.to, one)),
-            }
-        }
+        waits.extend(waiting);
     }
     Ok(Waits {
         names,
         stopped,
-        waits: waits.into_values().collect(),
+        waits: merge(waits.into_iter()),
         now_ns,
     })
 }
@@ -348,7 +416,7 @@ pub fn queues(service: &Service) -> Result<Value, String> {
         now_ns,
     } = waits(service)?;
     let name = |number: u16| names.get(&number).cloned().unwrap_or_default();
-    let circles = circles(&waits);
+    let circles = circles(&waits).concat();
     let each = waits.iter().map(|waiting| {
         let from = waiting.from.iter();
         let from = from.map(|&(port, frames)| json!({ "port": name(port), "frames": frames }));

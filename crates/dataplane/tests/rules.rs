@@ -68,6 +68,68 @@ fn a_port_uses_only_its_own_addresses() {
     assert!(b.receive().is_none());
 }
 
+fn octets(address: &str) -> [u8; 16] {
+    let address = address.parse::<std::net::Ipv6Addr>();
+    address.expect("an address").octets()
+}
+
+/// A frame with a message of neighbour discovery, to all.
+fn neighbour(from: u8, source: &str, message: &[u8]) -> Vec<u8> {
+    let mut packet = [&[0x33, 0x33, 0, 0, 0, 1][..], &mac(from), &[0x86, 0xdd]].concat();
+    packet.extend([0x60, 0, 0, 0, 0, message.len() as u8, 58, 255]);
+    packet.extend([octets(source), octets("ff02::1")].concat());
+    packet.extend_from_slice(message);
+    packet
+}
+
+#[test]
+fn a_guest_speaks_for_no_router_and_no_neighbour() {
+    let keys = "macs = [\"02:00:00:00:00:01\"]\naddresses = [\"2001:db8::1\"]";
+    let router = "macs = [\"02:00:00:00:00:03\"]\nrouter = true";
+    let bench = Bench::new("", &[("a", keys), ("b", ""), ("router", router)]);
+    let [mut a, mut b] = ["a", "b"].map(|port| bench.guest(port, PLAIN));
+    let [own, gateway] = ["2001:db8::1", "fe80::1"].map(octets);
+    let link_layer = |kind: u8, of: u8| [&[kind, 1][..], &mac(of)].concat();
+    let advertise =
+        |target: &[u8], options: &[u8]| [&[136, 0, 0, 0, 0x60, 0, 0, 0], target, options].concat();
+    let route = |of: u8| [vec![134, 0, 0, 0, 64], vec![0; 11], link_layer(1, of)].concat();
+    let padding = [&[14, 10][..], &[0; 78]].concat();
+    let (local, honest) = ("fe80::ff:fe00:1", advertise(&own, &link_layer(2, 1)));
+    let forged = [
+        ("fe80::1", advertise(&gateway, &link_layer(2, 1))),
+        (local, advertise(&gateway, &link_layer(2, 1))),
+        (local, route(1)),
+        (local, route(9)),
+        (
+            local,
+            [
+                &[137, 0, 0, 0, 0, 0, 0, 0][..],
+                &own,
+                &own,
+                &link_layer(2, 9),
+            ]
+            .concat(),
+        ),
+        (
+            local,
+            advertise(&own, &[padding, link_layer(2, 9)].concat()),
+        ),
+        (local, advertise(&own, &link_layer(2, 9))),
+    ];
+    for (source, message) in &forged {
+        assert!(a.send(&neighbour(1, source, message)));
+    }
+    let honest = neighbour(1, local, &honest);
+    assert!(a.send(&honest));
+    assert_eq!(b.expect(), honest);
+    assert_eq!(bench.drops(0, Drop::Forged), forged.len() as u64);
+    // A port that is a router's.
+    let mut router = bench.guest("router", PLAIN);
+    let advertisement = neighbour(3, "fe80::ff:fe00:3", &route(3));
+    assert!(router.send(&advertisement));
+    assert_eq!(b.expect(), advertisement);
+}
+
 #[test]
 fn a_segment_stays_one_between_guests_that_take_it() {
     let bench = Bench::new("", &[("a", ""), ("b", ""), ("plain", "")]);

@@ -262,12 +262,24 @@ fn a_circle_across_threads_is_found() {
     let expected = [("a", "b"), ("b", "a")];
     let expected = expected.map(|(to, from)| (to.to_owned(), vec![from.to_owned()], true));
     assert_eq!(queues(&bench), expected);
+    let told = |key: &str| {
+        let show = sluicegate_dataplane::views::show(&bench.service).expect("an answer");
+        show[key].clone()
+    };
+    until("an alarm", || {
+        told("circles") == serde_json::json!([["a", "b"]])
+    });
+    assert_eq!(told("stalled"), serde_json::json!(["a", "b"]));
     for (guest, from) in [(&mut a, 2), (&mut b, 1)] {
         for number in 0..size + 100 {
             assert_eq!(common::number(&guest.expect()), (from, number));
         }
     }
     until("nobody waits", || queues(&bench).is_empty());
+    let none = serde_json::json!([]);
+    until("its end", || {
+        told("circles") == none && told("stalled") == none
+    });
 }
 
 #[test]

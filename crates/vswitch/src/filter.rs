@@ -2,7 +2,13 @@
 //!
 //! A frame passes if its Ethernet source, the source of its IPv4 or IPv6 packet, and what its ARP
 //! or neighbour discovery message claims are among the port's addresses. A list that is empty
-//! allows every address of its kind.
+//! allows every address of its kind. A link-local address of IPv6 is the port's if a prefix has it,
+//! or if it is formed of an Ethernet address of the port. What only routers say is refused of a
+//! port that is a host's ([`Filter::is_host`], RFC 6105).
+
+mod neighbour;
+#[cfg(test)]
+mod neighbour_tests;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,6 +21,8 @@ pub struct Filter {
     pub macs: Vec<Mac>,
     /// Prefixes of IPv4 and IPv6: address and length in bits.
     pub prefixes: Vec<(IpAddr, u8)>,
+    /// No router is behind the port: router advertisements and redirects are refused.
+    pub is_host: bool,
 }
 
 /// Why a frame is refused.
@@ -26,6 +34,11 @@ pub enum Forged {
     Address,
     /// The address that an ARP or neighbour discovery message claims.
     Claim,
+    /// A router advertisement or a redirect, of a host.
+    Router,
+    /// Neighbour discovery in fragments, behind headers that were not seen to their end, or with
+    /// options that were not.
+    Hidden,
     /// A tag behind the first, or one of a provider.
     Tag,
 }
@@ -46,7 +59,7 @@ pub const LOOK: usize = 18 + 40 + 80;
 impl Filter {
     /// Whether it allows everything.
     pub fn is_open(&self) -> bool {
-        self.macs.is_empty() && self.prefixes.is_empty()
+        self.macs.is_empty() && self.prefixes.is_empty() && !self.is_host
     }
 
     /// Checks the beginning of a frame, at least [`LOOK`] bytes of it or all. `at` is the offset of
@@ -57,7 +70,7 @@ impl Filter {
     pub fn check(&self, frame: &[u8], at: usize) -> Result<(), Forged> {
         let source = array(frame, 6).ok_or(Forged::Mac)?;
         self.mac(source)?;
-        if self.prefixes.is_empty() && self.macs.is_empty() {
+        if self.is_open() {
             return Ok(());
         }
         let kind = array(frame, at).map(u16::from_be_bytes);
@@ -69,7 +82,7 @@ impl Filter {
         match kind {
             Some(IPV4) => self.ipv4(packet),
             Some(ARP) => self.arp(packet),
-            Some(IPV6) => self.ipv6(packet),
+            Some(IPV6) => self.ipv6(packet, source),
             _ => Ok(()),
         }
     }
@@ -104,45 +117,32 @@ impl Filter {
         allowed.then_some(()).ok_or(Forged::Claim)
     }
 
-    fn ipv6(&self, packet: &[u8]) -> Result<(), Forged> {
+    /// `mac` is the frame's Ethernet source.
+    fn ipv6(&self, packet: &[u8], mac: Mac) -> Result<(), Forged> {
         let source = Ipv6Addr::from(array::<16>(packet, 8).ok_or(Forged::Address)?);
-        let local = |address: Ipv6Addr| address.is_unspecified() || is_link_local(address);
-        if !local(source) && !self.owns(source.into()) {
+        // A host that has no address yet (RFC 4862, 5.4).
+        if !source.is_unspecified() && !self.owns_v6(source, mac) {
             return Err(Forged::Address);
         }
-        match (packet.get(6), packet.get(40)) {
-            // Neighbour advertisement (RFC 4861, 4.4), its target and its link-layer address.
-            (Some(58), Some(136)) => {
-                let target = Ipv6Addr::from(array::<16>(packet, 48).ok_or(Forged::Claim)?);
-                if !local(target) && !self.owns(target.into()) {
-                    return Err(Forged::Claim);
-                }
-                self.link_layer(packet, 64, 2)
-            }
-            // Solicitation (4.3) and router solicitation (4.1), the source's link-layer address.
-            (Some(58), Some(135)) => self.link_layer(packet, 64, 1),
-            (Some(58), Some(133)) => self.link_layer(packet, 48, 1),
-            _ => Ok(()),
-        }
+        self.neighbour(packet, source, mac)
     }
 
-    /// Checks the options with this number (RFC 4861, 4.6), from `at` on.
-    fn link_layer(&self, packet: &[u8], mut at: usize, option: u8) -> Result<(), Forged> {
-        while let (Some(&kind), Some(&eights)) = (packet.get(at), packet.get(at + 1)) {
-            if eights == 0 {
-                return Err(Forged::Claim);
-            }
-            if kind == option {
-                self.mac(array::<6>(packet, at + 2).ok_or(Forged::Claim)?)?;
-            }
-            at += usize::from(eights) * 8;
-        }
-        Ok(())
+    /// As [`Filter::owns`]; a link-local address may be formed of an Ethernet address of the port
+    /// instead (RFC 4291, appendix A). A port that may use any has that of the frame.
+    fn owns_v6(&self, address: Ipv6Addr, mac: Mac) -> bool {
+        let own = if self.macs.is_empty() {
+            &[mac][..]
+        } else {
+            &self.macs
+        };
+        self.owns(address.into()) || own.iter().any(|&mac| link_local(mac) == address)
     }
 }
 
-fn is_link_local(address: Ipv6Addr) -> bool {
-    address.segments()[0] & 0xffc0 == 0xfe80
+/// The link-local address of an Ethernet address: fe80::/64 and the modified EUI-64.
+fn link_local([a, b, c, d, e, f]: Mac) -> Ipv6Addr {
+    let identifier = [a ^ 2, b, c, 0xff, 0xfe, d, e, f];
+    Ipv6Addr::from(0xfe80 << 112 | u128::from(u64::from_be_bytes(identifier)))
 }
 
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
@@ -175,6 +175,7 @@ mod tests {
                 ("10.0.0.1".parse().expect("an address"), 32),
                 ("2001:db8::".parse().expect("an address"), 64),
             ],
+            is_host: true,
         }
     }
 
@@ -200,18 +201,6 @@ mod tests {
         let mut packet = vec![0; 28];
         packet[8..14].copy_from_slice(&mac);
         packet[14..18].copy_from_slice(&address);
-        packet
-    }
-
-    fn neighbour(source: &str, kind: u8, target: &str, option: u8, mac: Mac) -> Vec<u8> {
-        let bytes = |text: &str| text.parse::<Ipv6Addr>().expect("an address").octets();
-        let mut packet = vec![0; 72];
-        packet[6] = 58;
-        packet[8..24].copy_from_slice(&bytes(source));
-        packet[40] = kind;
-        packet[48..64].copy_from_slice(&bytes(target));
-        packet[64..66].copy_from_slice(&[option, 1]);
-        packet[66..72].copy_from_slice(&mac);
         packet
     }
 
@@ -241,27 +230,10 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_advertised_only_at_own_addresses() {
-        let own = neighbour("2001:db8::5", 136, "2001:db8::5", 2, OWN);
-        assert_eq!(check(OWN, IPV6, &own), Ok(()));
-        let local = neighbour("fe80::1", 136, "fe80::1", 2, OWN);
-        assert_eq!(check(OWN, IPV6, &local), Ok(()));
-        let claim = neighbour("fe80::1", 136, "2001:db9::1", 2, OWN);
-        assert_eq!(check(OWN, IPV6, &claim), Err(Forged::Claim));
-        let mac = neighbour("2001:db8::5", 135, "2001:db9::1", 1, OTHER);
-        assert_eq!(check(OWN, IPV6, &mac), Err(Forged::Mac));
-        let mut second = neighbour("2001:db8::5", 135, "2001:db9::1", 14, OWN);
-        second.extend([1, 1, 2, 0, 0, 0, 0, 2]);
-        assert_eq!(check(OWN, IPV6, &second), Err(Forged::Mac));
-        let source = neighbour("2001:db9::1", 135, "2001:db8::1", 1, OWN);
-        assert_eq!(check(OWN, IPV6, &source), Err(Forged::Address));
-    }
-
-    #[test]
     fn a_filter_of_ethernet_addresses_alone_leaves_packets_alone() {
         let filter = Filter {
             macs: vec![OWN],
-            prefixes: Vec::new(),
+            ..Filter::default()
         };
         let packet = frame(OWN, IPV4, &ipv4([10, 0, 0, 9]));
         assert_eq!(filter.check(&packet, 12), Ok(()));

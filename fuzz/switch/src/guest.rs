@@ -331,6 +331,7 @@ impl Plan {
                 Vec::new()
             };
             let filter = Filter {
+                is_host: !macs.is_empty(),
                 macs,
                 prefixes: Vec::new(),
             };

@@ -12,7 +12,13 @@ use sluicegate_core::{
     cc::Algorithm,
 };
 
-use super::{Amounts, BucketUse, Ledger, Snapshot, families::Families, help, ledger::Tenant};
+use super::{
+    Amounts, BucketUse, Ledger, Snapshot,
+    families::Families,
+    help,
+    ledger::Tenant,
+    ports::{self, SwitchUse},
+};
 use crate::{
     bpffs::LAYOUT_VERSION,
     inventory::ProgramInfo,
@@ -37,8 +43,10 @@ pub struct Health {
 pub struct Exposition<'a> {
     /// Name of the network namespace.
     pub netns: &'a str,
-    /// `None`: the last look failed.
+    /// `None`: the last look failed, or there is a switch that does not enforce.
     pub snapshot: Option<&'a Snapshot>,
+    /// The userspace switch, if one is looked at.
+    pub switch: Option<&'a SwitchUse>,
     /// Sums over time; `None`: it was looked once only.
     pub ledger: Option<&'a Ledger>,
     /// The kernel's account of the programs.
@@ -66,6 +74,9 @@ impl Exposition<'_> {
             sums(&mut all, ledger);
         }
         programs(&mut all, self.programs);
+        if let Some(switch) = self.switch {
+            ports::expose(&mut all, switch);
+        }
         TextEncoder::new()
             .encode_to_string(&all.made())
             .context("encoding metrics")
@@ -85,8 +96,12 @@ impl Exposition<'_> {
             ],
             1.0,
         );
-        all.gauge("up", "1 if the pinned state could be read, else 0.")
-            .value(&[], f64::from(u8::from(self.snapshot.is_some())));
+        let is_up = self.snapshot.is_some() || self.switch.is_some();
+        all.gauge(
+            "up",
+            "1 if the pinned state or the switch could be read, else 0.",
+        )
+        .value(&[], f64::from(u8::from(is_up)));
         let Some(health) = self.health else {
             return;
         };
@@ -439,7 +454,10 @@ fn borrowed<'a>(labels: &'a [(&'a str, String)]) -> Vec<(&'a str, &'a str)> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::{meter::InterfaceUse, record::Names};
+    use crate::{
+        meter::{InterfaceUse, ports::PortUse},
+        record::Names,
+    };
     use sluicegate_core::abi::{
         FLOW_STRANGERS, Flow, FlowKey, Interface, MODE_ONE_SIDED, RULE_OBSERVE, Rule,
     };
@@ -495,6 +513,22 @@ pub(super) mod tests {
         }
     }
 
+    fn switch() -> SwitchUse {
+        SwitchUse {
+            ports: vec![PortUse {
+                name: "vm1".to_owned(),
+                kind: "tap".to_owned(),
+                is_up: true,
+                received: (7, 700),
+                delivered: (8, 800),
+                drops: vec![("full".to_owned(), 0), ("kernel".to_owned(), 5)],
+            }],
+            waited_for: 3,
+            stalled: 2,
+            circles: 1,
+        }
+    }
+
     /// Everything that there can be.
     pub(in crate::meter) fn full_text() -> String {
         let mut seen = snapshot();
@@ -511,6 +545,7 @@ pub(super) mod tests {
         let exposition = Exposition {
             netns: "host",
             snapshot: Some(&seen),
+            switch: Some(&switch()),
             ledger: Some(&ledger),
             programs: &programs,
             health: Some(&Health::default()),
@@ -598,6 +633,32 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn ports_of_a_switch_are_told_without_a_policy_too() {
+        let nothing = Exposition {
+            netns: "switch",
+            snapshot: None,
+            switch: Some(&switch()),
+            ledger: None,
+            programs: &[],
+            health: None,
+        };
+        for text in [full_text(), nothing.text().unwrap()] {
+            for line in [
+                "sluicegate_up 1",
+                "sluicegate_switch_port_up{port=\"vm1\",kind=\"tap\"} 1",
+                "sluicegate_switch_port_received_frames_total{port=\"vm1\"} 7",
+                "sluicegate_switch_port_delivered_bytes_total{port=\"vm1\"} 800",
+                "sluicegate_switch_port_drops_total{port=\"vm1\",place=\"kernel\"} 5",
+                "sluicegate_switch_ports_waited_for 3",
+                "sluicegate_switch_ports_stalled 2",
+                "sluicegate_switch_ports_circles 1",
+            ] {
+                has(&text, line);
+            }
+        }
+    }
+
+    #[test]
     fn without_pins_there_is_still_an_answer() {
         let health = Health {
             looks: 2,
@@ -607,6 +668,7 @@ pub(super) mod tests {
         let nothing = Exposition {
             netns: "host",
             snapshot: None,
+            switch: None,
             ledger: None,
             programs: &[],
             health: Some(&health),
@@ -624,6 +686,7 @@ pub(super) mod tests {
         let exposition = Exposition {
             netns: "host",
             snapshot: Some(&seen),
+            switch: None,
             ledger: None,
             programs: &[],
             health: None,

@@ -14,6 +14,7 @@ mod families;
 mod help;
 mod histogram;
 mod ledger;
+pub mod ports;
 pub mod serve;
 
 use std::collections::BTreeMap;

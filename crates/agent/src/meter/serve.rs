@@ -19,6 +19,7 @@ use tracing::{debug, info, warn};
 use super::{
     Ledger, Snapshot,
     exposition::{Exposition, Health},
+    ports::SwitchUse,
 };
 use crate::{bpffs::Pins, interfaces, inventory::ProgramInfo, record::Names, state};
 
@@ -39,7 +40,7 @@ enum Source {
     /// What is pinned here, with names that the agent of a directory says.
     Pins(Pins, Option<PathBuf>),
     /// Enforcement elsewhere than in the kernel.
-    Other(Box<dyn Fn() -> Result<Snapshot> + Send>),
+    Other(Box<dyn Fn() -> Result<Option<Snapshot>> + Send>),
 }
 
 /// The owner of the ledger, which looks and remembers.
@@ -49,6 +50,8 @@ pub struct Meter {
     pub netns: String,
     /// The kernel's account of the programs.
     pub programs: Box<dyn Fn() -> Vec<ProgramInfo> + Send>,
+    /// The userspace switch, if one runs.
+    pub switch: Box<dyn Fn() -> Option<SwitchUse> + Send>,
     state: State,
 }
 
@@ -57,6 +60,7 @@ struct State {
     ledger: Ledger,
     health: Health,
     snapshot: Option<Snapshot>,
+    switch: Option<SwitchUse>,
     looked: Option<Instant>,
 }
 
@@ -70,8 +74,9 @@ impl Meter {
         Self::with(Source::Pins(pins, None), netns, programs)
     }
 
-    /// Of enforcement that no kernel does. `name` stands for that of a network namespace.
-    pub fn of(name: &str, look: impl Fn() -> Result<Snapshot> + Send + 'static) -> Self {
+    /// Of what is found elsewhere than in pins, or in both; `None`: nothing enforces, and that is no
+    /// failure. `name` may stand for that of a network namespace.
+    pub fn of(name: &str, look: impl Fn() -> Result<Option<Snapshot>> + Send + 'static) -> Self {
         let source = Source::Other(Box::new(look));
         Self::with(source, name.to_owned(), Box::new(Vec::new))
     }
@@ -95,6 +100,7 @@ impl Meter {
             source,
             netns,
             programs,
+            switch: Box::new(|| None),
             state,
         }
     }
@@ -113,9 +119,11 @@ impl Meter {
         Ok(said.unwrap_or_default().names(names))
     }
 
-    fn read(&self) -> Result<Snapshot> {
+    fn read(&self) -> Result<Option<Snapshot>> {
         match &self.source {
-            Source::Pins(pins, run_dir) => Snapshot::read(pins, &self.names(run_dir.as_ref())?),
+            Source::Pins(pins, run_dir) => {
+                Snapshot::read(pins, &self.names(run_dir.as_ref())?).map(Some)
+            }
             Source::Other(look) => look(),
         }
     }
@@ -126,13 +134,14 @@ impl Meter {
         let begun = Instant::now();
         // Gone before the next one is read: both at once would be twice the memory.
         let had_one = self.state.snapshot.take().is_some();
-        let read = self.read();
+        let (read, switch) = (self.read(), (self.switch)());
         let state = &mut self.state;
         state.health.looks += 1;
+        state.switch = switch;
         match read {
             Ok(snapshot) => {
-                state.ledger.look(&snapshot);
-                state.snapshot = Some(snapshot);
+                snapshot.iter().for_each(|it| state.ledger.look(it));
+                state.snapshot = snapshot;
             }
             Err(error) => {
                 state.health.failures += 1;
@@ -154,6 +163,7 @@ impl Meter {
         let exposition = Exposition {
             netns: &self.netns,
             snapshot: state.snapshot.as_ref(),
+            switch: state.switch.as_ref(),
             ledger: state.ledger.has_looked().then_some(&state.ledger),
             programs: &(self.programs)(),
             health: Some(&state.health),

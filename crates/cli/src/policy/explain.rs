@@ -19,7 +19,8 @@ use crate::{
 
 /// Say which rule decides a flow, with which algorithm, and why.
 ///
-/// Without FILE, by the policy in force of the running agent or switch.
+/// Without FILE, by the policies in force of the running agent and of the userspace switch: by that
+/// of one where only one runs, or has the interface.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   sluicegate policy explain --src 10.0.0.1 --dst 10.0.0.2 --dport 443
@@ -27,7 +28,7 @@ use crate::{
   sluicegate policy explain --src 10.0.0.1 --dst 8.8.8.8 --protocol udp
   sluicegate policy explain policy.toml 10.0.0.1:40000 10.0.0.2:443")]
 pub struct Args {
-    /// Policy file [default: that of the running agent, else of the userspace switch]
+    /// Policy file [default: those of the running agent and of the userspace switch]
     file: Option<PathBuf>,
 
     /// Sender of the data: ADDRESS or ADDRESS:PORT, IPv6 as [ADDRESS]:PORT
@@ -78,8 +79,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     netns: Option<String>,
 
-    /// By the policy in force of the userspace switch, at this control socket [default: the one at
-    /// /run/sluicegate/switch.sock, if it runs and no agent does]
+    /// By the policy in force of the userspace switch alone, at this control socket [default: also
+    /// by that of the one at /run/sluicegate/switch.sock, if it runs]
     #[arg(
         long,
         value_name = "SOCKET",
@@ -106,26 +107,56 @@ enum Protocol {
 
 /// Explains.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let known = known(args)?;
-    let file = match (&args.file, &known) {
-        (Some(file), _) => file.clone(),
-        (None, Some(known)) => known.path.clone(),
-        (None, None) => {
-            return Err(Failure::BadInput(format!(
-                "no agent has said in {} which policy is in force: name a policy file",
-                args.run_dir.display()
-            )));
+    let mut known = known(args)?;
+    if let Some(file) = &args.file {
+        let (text, document) = explain(args, file, known.first())?;
+        return print(args, &text, document);
+    }
+    // An interface of the agent, or a port of the switch, says which of the two is asked.
+    let is_there = |known: &Known| tenant_of(args, Some(known)).is_some();
+    if known.iter().any(is_there) {
+        known.retain(is_there);
+    }
+    let each = known.iter().map(|it| explain(args, &it.path, Some(it)));
+    let each = each.collect::<Result<Vec<_>, Failure>>()?;
+    match &each[..] {
+        [] => Err(Failure::BadInput(format!(
+            "no agent has said in {} which policy is in force: name a policy file",
+            args.run_dir.display()
+        ))),
+        [(text, document)] => print(args, text, document.clone()),
+        many => {
+            let of = known.iter().zip(many);
+            let texts = of
+                .clone()
+                .map(|(it, (text, _))| format!("{}: {text}", it.of));
+            let text = texts.collect::<Vec<_>>().join("\n\n");
+            let documents = of.map(|(it, (_, document))| {
+                let mut document = document.clone();
+                document["of"] = it.of.into();
+                document
+            });
+            print(
+                args,
+                &text,
+                json!({ "policies": documents.collect::<Vec<_>>() }),
+            )
         }
-    };
-    let file = PolicyFile::read(&file)?;
+    }
+}
+
+/// What a policy says, in words and as a document.
+fn explain(
+    args: &Args,
+    file: &Path,
+    known: Option<&Known>,
+) -> Result<(String, serde_json::Value), Failure> {
+    let file = PolicyFile::read(file)?;
     let (policy, _) = file.policy()?;
     if args.file.is_none() {
-        warn_of_difference(&file, known.as_ref());
+        warn_of_difference(&file, known);
     }
-    let tenant = args
-        .tenant
-        .clone()
-        .or_else(|| tenant_of(args, known.as_ref()));
+    let tenant = args.tenant.clone().or_else(|| tenant_of(args, known));
     let class = match args.protocol {
         Protocol::Tcp => None,
         Protocol::Udp => Some(Class::Udp),
@@ -135,7 +166,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(class) = class {
         let text = policy.explain_class(class, (args.interface.as_deref(), tenant.as_deref()));
         let document = json!({ "class": class.name(), "text": text });
-        return print(args, &text, document);
+        return Ok((text, document));
     }
     let (source, destination) = ends(args)?;
     let asked = Asked {
@@ -148,7 +179,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         )
     };
     let explanation = policy.explain(&asked);
-    print(args, &explanation.to_string(), document(&explanation))
+    Ok((explanation.to_string(), document(&explanation)))
 }
 
 fn print(args: &Args, text: &str, document: serde_json::Value) -> Result<(), Failure> {
@@ -191,36 +222,43 @@ fn document(explanation: &Explanation<'_>) -> serde_json::Value {
 
 /// A policy in force.
 struct Known {
+    /// Whose it is.
+    of: &'static str,
     path: PathBuf,
     fingerprint: String,
     /// Interfaces, or ports of the switch, and their tenants.
     tenants: Vec<(String, String)>,
 }
 
-/// What the agent of the namespace asked about has said last, else the switch says.
-fn known(args: &Args) -> Result<Option<Known>> {
+/// What the agent of the namespace asked about has said last, and what the switch says.
+fn known(args: &Args) -> Result<Vec<Known>> {
     if args.file.is_some() && args.netns.is_none() {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     if let Some(socket) = &args.switch {
-        return Ok(Some(of_switch(source::switch(socket)?)));
+        return Ok(vec![of_switch(source::switch(socket)?)]);
     }
     let netns = NetNs::select(args.netns.as_deref())?;
-    let state = state::read(&args.run_dir, netns.name())?.map(|state| Known {
+    let agent = state::read(&args.run_dir, netns.name())?.map(|state| Known {
+        of: "agent",
         path: state.policy.path,
         fingerprint: state.policy.fingerprint,
         tenants: (state.interfaces.into_values())
             .map(|place| (place.name, place.tenant))
             .collect(),
     });
-    let asks = state.is_none() && args.netns.is_none();
-    let switch = asks.then(|| source::switch(Path::new(config::SOCKET)).ok());
-    Ok(state.or(switch.flatten().map(of_switch)))
+    // The switch is one of the host's, and of no other namespace.
+    let switch = match args.netns {
+        None => source::switch(Path::new(config::SOCKET)).ok(),
+        Some(_) => None,
+    };
+    Ok(agent.into_iter().chain(switch.map(of_switch)).collect())
 }
 
 fn of_switch(report: Report) -> Known {
     let ports = report.ports.into_iter();
     Known {
+        of: "switch",
         path: report.policy,
         fingerprint: report.fingerprint,
         tenants: ports.map(|port| (port.name, port.tenant)).collect(),

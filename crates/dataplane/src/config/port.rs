@@ -140,10 +140,7 @@ pub(super) fn read_port(
         }
     };
     let member = read_member(&table);
-    let filter = Filter {
-        macs: list(&table, "macs", parse_mac),
-        prefixes: list(&table, "addresses", parse_prefix),
-    };
+    let filter = read_filter(&table);
     let priority = table.get("priority").and_then(|item| read_priority(&item));
     let govern = table.boolean("govern");
     if !has_policy && govern == Some(true) {
@@ -342,6 +339,27 @@ fn read_member(table: &Table<'_>) -> Membership {
         );
     }
     Membership::Trunk { tagged, native }
+}
+
+/// A port with source filters is a host's, unless the file says that it is a router's; one without
+/// them may be anybody's.
+fn read_filter(table: &Table<'_>) -> Filter {
+    let macs = list(table, "macs", parse_mac);
+    let prefixes = list(table, "addresses", parse_prefix);
+    let has_filters = !macs.is_empty() || !prefixes.is_empty();
+    let is_router = table.boolean("router");
+    if is_router == Some(true) && !has_filters {
+        table.refuse(
+            "router",
+            "a port without macs and addresses may send what routers send anyway; with \
+             router = false it may not",
+        );
+    }
+    Filter {
+        macs,
+        prefixes,
+        is_host: !is_router.unwrap_or(!has_filters),
+    }
 }
 
 fn list<T>(

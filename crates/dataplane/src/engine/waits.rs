@@ -1,5 +1,7 @@
 //! Which ports wait for which others, and whether they do so in a circle.
 
+use std::collections::BTreeMap;
+
 use sluicegate_vswitch::Side;
 
 use super::Engine;
@@ -32,36 +34,51 @@ fn add(waiting: &mut Vec<(u16, usize)>, port: u16, frames: usize) {
     }
 }
 
-/// Ports that wait for each other in a circle: each has no room for a frame of the one before, and
-/// its own frames wait for the next. Of all threads together.
-pub fn circles(waits: &[Waiting]) -> Vec<u16> {
-    let edges = waits.iter().flat_map(|waiting| {
-        let senders = waiting.from.iter();
-        senders.map(|&(from, _)| (from, waiting.to))
-    });
-    let edges: Vec<(u16, u16)> = edges.filter(|(from, to)| from != to).collect();
-    let next = |from: u16| {
-        edges
-            .iter()
-            .filter(move |edge| edge.0 == from)
-            .map(|edge| edge.1)
-    };
-    let returns = |&start: &u16| {
-        let mut seen = vec![start];
-        let mut open: Vec<u16> = next(start).collect();
-        while let Some(port) = open.pop() {
-            if port == start {
-                return true;
-            }
-            if !seen.contains(&port) {
-                seen.push(port);
-                open.extend(next(port));
-            }
+/// What waits for the same port in several threads, as one; by port.
+pub fn merge(waits: impl Iterator<Item = Waiting>) -> Vec<Waiting> {
+    let mut all: BTreeMap<u16, Waiting> = BTreeMap::new();
+    for one in waits {
+        match all.get_mut(&one.to) {
+            Some(known) => known.add(&one),
+            None => drop(all.insert(one.to, one)),
         }
-        false
-    };
-    let ports = waits.iter().map(|waiting| waiting.to);
-    ports.filter(|port| returns(port)).collect()
+    }
+    all.into_values().collect()
+}
+
+/// Circles of ports: each port has no room for a frame of another one of its circle, and its own
+/// frames wait for a third, or for the same. `waits` are those of all threads, by port.
+///
+/// It is Warshall's transitive closure, a bit for each pair of ports.
+pub fn circles(waits: &[Waiting]) -> Vec<Vec<u16>> {
+    let place = |port: u16| waits.binary_search_by_key(&port, |it| it.to).ok();
+    let count = waits.len();
+    let has = |row: &[u64], at: usize| row[at / 64] >> (at % 64) & 1 != 0;
+    let mut reaches = vec![vec![0_u64; count.div_ceil(64)]; count];
+    for (to, waiting) in waits.iter().enumerate() {
+        let senders = waiting.from.iter().filter_map(|&(port, _)| place(port));
+        for from in senders.filter(|&from| from != to) {
+            reaches[from][to / 64] |= 1 << (to % 64);
+        }
+    }
+    for middle in 0..count {
+        let beyond = reaches[middle].clone();
+        for row in reaches.iter_mut().filter(|row| has(row, middle)) {
+            row.iter_mut()
+                .zip(&beyond)
+                .for_each(|(to, more)| *to |= more);
+        }
+    }
+    let mut circles: Vec<Vec<u16>> = Vec::new();
+    for (at, row) in reaches.iter().enumerate() {
+        let returns = |&other: &usize| has(row, other) && has(&reaches[other], at);
+        let circle: Vec<u16> = (0..count).filter(returns).map(|it| waits[it].to).collect();
+        // It is found from each of its ports, the first of them first.
+        if circle.first() == Some(&waits[at].to) {
+            circles.push(circle);
+        }
+    }
+    circles
 }
 
 impl Engine {

@@ -15,7 +15,7 @@
 //! while the interface takes none.
 
 mod attach;
-mod interface;
+pub(crate) mod interface;
 mod queue;
 mod ring;
 

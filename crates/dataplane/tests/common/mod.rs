@@ -193,7 +193,30 @@ pub struct Guest {
     stream: Option<UnixStream>,
     pub transmit: DriverRing,
     pub receive: DriverRing,
+    /// Rings of another queue pair: for sending, and for receiving.
+    others: Option<(DriverRing, DriverRing)>,
     header: usize,
+}
+
+impl Guest {
+    /// Starts a second queue pair, which is the one in use from now on.
+    pub fn add_pair(&mut self, features: u64) {
+        let rings = (Self::ring(&self.memory, 3), Self::ring(&self.memory, 2));
+        self.others = Some(rings);
+        self.change_pair();
+        self.start(features, [0, 0]).expect("rings");
+        for slot in 0..SIZE {
+            self.give(slot);
+        }
+    }
+
+    /// Uses the other queue pair.
+    pub fn change_pair(&mut self) {
+        if let Some((transmit, receive)) = &mut self.others {
+            std::mem::swap(&mut self.transmit, transmit);
+            std::mem::swap(&mut self.receive, receive);
+        }
+    }
 }
 
 impl Guest {
@@ -202,7 +225,7 @@ impl Guest {
         until("a connection", || UnixStream::connect(path).is_ok());
         // The connection above was one too, and must end first.
         thread::sleep(Duration::from_millis(1));
-        let frontend = Frontend::connect(path, 2).expect("the port");
+        let frontend = Frontend::connect(path, 4).expect("the port");
         Self::over(frontend, features)
     }
 
@@ -223,6 +246,7 @@ impl Guest {
             file,
             frontend,
             stream: None,
+            others: None,
             header: if merges { HEADER } else { 10 },
         };
         guest.start(features, [0, 0]).expect("rings");
@@ -237,7 +261,7 @@ impl Guest {
     pub fn reconnect(&mut self, path: &std::path::Path, features: u64) -> Option<()> {
         let stream = UnixStream::connect(path).ok()?;
         self.stream = stream.try_clone().ok();
-        self.frontend = Frontend::from_stream(stream, 2);
+        self.frontend = Frontend::from_stream(stream, 4);
         let bases = [&self.receive, &self.transmit].map(|ring| ring.used_index.load());
         let features = Self::negotiate(&mut self.frontend, features).ok()?;
         let region = Self::region(&self.file);
@@ -425,8 +449,9 @@ impl Guest {
     }
 
     fn give(&mut self, slot: u16) {
-        let at = GUEST + self.buffer(0, slot);
-        self.describe(0, slot, at, BUFFER as u32, 2, 0);
+        let ring = self.receive.index;
+        let at = GUEST + self.buffer(ring, slot);
+        self.describe(ring, slot, at, BUFFER as u32, 2, 0);
         Self::offer(&self.memory, &mut self.receive, slot);
     }
 
@@ -475,14 +500,15 @@ impl Guest {
         let Some(slot) = self.transmit.free.pop() else {
             return false;
         };
-        let offset = self.buffer(1, slot);
+        let ring = self.transmit.index;
+        let offset = self.buffer(ring, slot);
         let bytes = (self.header + frame.len()) as u32;
         let whole = self.at(offset, bytes);
         self.memory.write(whole, &header[..self.header]);
         let mut body = whole;
         body.skip(self.header as u32);
         self.memory.write(body, frame);
-        self.describe(1, slot, GUEST + offset, bytes, 0, 0);
+        self.describe(ring, slot, GUEST + offset, bytes, 0, 0);
         self.offer_head(slot);
         true
     }
@@ -522,7 +548,7 @@ impl Guest {
     }
 
     fn take(&mut self, head: u16, written: u32) -> Vec<u8> {
-        let offset = self.buffer(0, head);
+        let offset = self.buffer(self.receive.index, head);
         let mut bytes = vec![0; written as usize];
         self.memory.read(self.at(offset, written), &mut bytes);
         self.give(head);

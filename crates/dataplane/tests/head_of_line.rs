@@ -1,0 +1,87 @@
+//! Head-of-line blocking that remains: the ring of a sender is its queue, so entries that wait for
+//! a stalled receiver are missing for others.
+//!
+//! `cargo test --release -p sluicegate-dataplane --test head_of_line -- --nocapture` prints
+//! the goodput to a receiver that takes frames, over the share of entries that wait for another
+//! one.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Bench, Guest, PLAIN, SIZE, frame, introduce, mac, number, until};
+
+/// Frames that the free receiver gets, of this many bytes.
+const FRAMES: u64 = 50_000;
+const BYTES: usize = 1514;
+/// All shares are tried in turn so often; the table has medians.
+const ROUNDS: usize = 5;
+
+/// Sends numbered frames to the free receiver until all have come, or none comes for a while; how
+/// many came, and in which time.
+fn run(sender: &mut Guest, free: &mut Guest) -> (u64, Duration) {
+    let (start, mut last) = (Instant::now(), Instant::now());
+    let (mut sent, mut came) = (0, 0);
+    while came < FRAMES && last.elapsed() < Duration::from_millis(500) {
+        while sent < FRAMES && sender.send(&frame(mac(3), mac(1), sent, BYTES)) {
+            sent += 1;
+        }
+        while let Some((_, bytes)) = free.receive() {
+            assert_eq!(number(&bytes), (1, came), "in order");
+            (came, last) = (came + 1, Instant::now());
+        }
+    }
+    assert_eq!(came, sent, "what the ring took has come");
+    (came, start.elapsed())
+}
+
+/// What a sender achieves, frames/s, while so many entries of its ring wait for a stalled receiver.
+fn goodput(waiting: u64) -> f64 {
+    let ring = u64::from(SIZE);
+    let bench = Bench::new("", &[("a", ""), ("stalled", ""), ("free", "")]);
+    let [mut a, mut stalled, mut free] =
+        ["a", "stalled", "free"].map(|port| bench.guest(port, PLAIN));
+    introduce(&mut [(&mut a, 1), (&mut stalled, 2), (&mut free, 3)]);
+    // Its own buffers are full first.
+    for number in 0..ring + waiting {
+        until("room", || a.send(&frame(mac(2), mac(1), number, 60)));
+    }
+    let waits = || bench.waiting(1).0.iter().map(|it| it.1 as u64).sum::<u64>();
+    until("the stalled ones wait", || waits() == waiting);
+    until("others are free", || a.room() as u64 == ring - waiting);
+    let (came, time) = run(&mut a, &mut free);
+    // A full ring takes no frame for anybody.
+    let expected = if waiting == ring { 0 } else { FRAMES };
+    assert_eq!(came, expected, "with {waiting} entries that wait");
+    // The stalled one goes on: everything comes, in order, and the ring is free again.
+    for number in 0..ring + waiting {
+        assert_eq!(common::number(&stalled.expect()), (1, number));
+    }
+    until("a free ring", || a.room() == usize::from(SIZE));
+    assert!(a.send(&frame(mac(3), mac(1), FRAMES, BYTES)));
+    assert_eq!(number(&free.expect()), (1, FRAMES));
+    assert_eq!(bench.dropped(), 0);
+    came as f64 / time.as_secs_f64()
+}
+
+#[test]
+fn frames_for_others_pass_until_the_ring_is_full() {
+    const PERCENT: [u64; 6] = [0, 25, 50, 75, 90, 100];
+    let entries = PERCENT.map(|percent| u64::from(SIZE) * percent / 100);
+    let mut rates = [(); 6].map(|()| Vec::new());
+    for _ in 0..ROUNDS {
+        for (waiting, rates) in entries.iter().zip(&mut rates) {
+            rates.push(goodput(*waiting));
+        }
+    }
+    let medians = rates.map(|mut rates| {
+        rates.sort_by(f64::total_cmp);
+        rates[ROUNDS / 2]
+    });
+    println!("| entries that wait | of 256 | goodput, frames/s | of that without |");
+    println!("|---|---|---|---|");
+    for ((waiting, percent), rate) in entries.iter().zip(PERCENT).zip(medians) {
+        let share = 100.0 * rate / medians[0];
+        println!("| {waiting} | {percent} % | {rate:.0} | {share:.0} % |");
+    }
+}
