@@ -2,7 +2,6 @@
 
 use std::{
     collections::VecDeque,
-    io::{Read, Write},
     os::fd::{AsFd, BorrowedFd},
     sync::Arc,
 };
@@ -308,9 +307,9 @@ impl Device {
         let (held, done): (Vec<_>, Vec<_>) = resumed.held.into_iter().partition(is_held);
         queue.again = held.into();
         done.into_iter().for_each(|(head, _)| queue.release(head));
-        if let Some(call) = &mut queue.call {
+        if let Some(call) = &queue.call {
             // The predecessor may have been killed before it called.
-            let _ = call.write(&1u64.to_ne_bytes());
+            call.call();
         }
         Ok(true)
     }
@@ -356,11 +355,10 @@ impl Device {
     }
 
     /// Empties the descriptor of a kick.
-    pub fn kicked(&mut self, index: usize) {
-        let queue = self.queues.get_mut(index).and_then(Option::as_mut);
-        if let Some(kick) = queue.and_then(|queue| queue.kick.as_mut()) {
-            // Eventfds have 8 bytes, pipes one for each kick. An error means that it is empty.
-            let _ = kick.read(&mut [0; 64]);
+    pub fn kicked(&self, index: usize) {
+        let queue = self.queues.get(index).and_then(Option::as_ref);
+        if let Some(kick) = queue.and_then(|queue| queue.kick.as_ref()) {
+            kick.clear();
         }
     }
 
@@ -708,9 +706,8 @@ impl Device {
             if before != queue.ring.shown() {
                 queue.mark(self.log.as_deref());
             }
-            if let Some(call) = queue.call.as_mut().filter(|_| wants) {
-                // A pipe that is full has a call in it already.
-                let _ = call.write(&1u64.to_ne_bytes());
+            if let Some(call) = queue.call.as_ref().filter(|_| wants) {
+                call.call();
             }
         }
     }
@@ -730,7 +727,8 @@ impl Device {
             if !sends && queue.full_at.is_none() {
                 continue;
             }
-            work |= !queue.again.is_empty();
+            // Nobody wakes the worker for a ring that has no kick.
+            work |= !queue.again.is_empty() || queue.kick.is_none();
             queue.ring.look()?;
             queue.ring.want_kick();
             queue.mark(self.log.as_deref());
