@@ -83,6 +83,7 @@ fn a_full_pipe_that_would_wait_stops_nobody() {
         write(&writer, &[0; 65_536]).expect("room");
         let call = as_event(writer);
         bad.frontend.set_vring_call(0, &call).expect("a call");
+        bad.frontend.get_features().expect("it was heard");
         bad.receive.call = call;
     });
 }
@@ -96,6 +97,7 @@ fn a_driver_is_called_through_a_pipe() {
     let (reader, writer) = pipe().expect("a pipe");
     let call = as_event(writer);
     b.frontend.set_vring_call(0, &call).expect("a call");
+    b.frontend.get_features().expect("it was heard");
     // A pipe is read until the call is there: the test hangs without one.
     for number in 0..100 {
         assert!(a.send(&frame(mac(2), mac(1), number, 60)));
