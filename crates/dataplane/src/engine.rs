@@ -24,6 +24,8 @@ mod restore;
 mod resumed;
 mod tags;
 mod taps;
+#[cfg(test)]
+mod turns;
 pub mod waits;
 mod xdp;
 
@@ -57,6 +59,13 @@ use crate::{
 
 /// Frames that a port may send before the next one has its turn.
 const BURST: usize = 32;
+
+/// Work of a port's turn in bytes that are copied, after which the next port has its turn. It is
+/// a few times that of [`BURST`] frames of an Ethernet link.
+const TURN: u64 = 256 << 10;
+
+/// The work of a frame that is cut from a segment, beside its bytes.
+const PART: u64 = 1 << 10;
 
 /// Flooded frames that wait for a port which has no room.
 const FLOODED_MAX: u32 = 64;
@@ -103,6 +112,8 @@ pub struct Bay {
     is_recalled: bool,
     /// Since when its receiver has no room, ns.
     blocked_ns: Option<u64>,
+    /// Its turn ended while it had room; it goes on at the next one.
+    goes_on: bool,
     /// Copies of flooded frames that wait for it.
     flooded: u32,
     /// The guest that a predecessor had is to come back; frames wait for it until then, ns.
@@ -121,6 +132,8 @@ pub struct Engine {
     /// Any port has, or had, flow control by priority.
     has_flow: bool,
     now_ns: u64,
+    /// The work of this turn; see [`TURN`].
+    spent: u64,
     flood: Vec<u16>,
     ledger: Option<Arc<Ledger>>,
     /// Something was written into the ledger of other threads' chains.
@@ -180,6 +193,7 @@ impl Engine {
             choice,
             has_flow: false,
             now_ns: 0,
+            spent: 0,
             flood: Vec::new(),
             ledger: None,
             has_marked: false,
@@ -215,6 +229,7 @@ impl Engine {
             ends: false,
             is_recalled: false,
             blocked_ns: None,
+            goes_on: false,
             flooded: 0,
             awaited_ns: None,
         });
@@ -419,8 +434,9 @@ impl Engine {
             let Some(bay) = self.bay_mut(number) else {
                 continue;
             };
+            let goes_on = bay.goes_on && bay.awaited_ns.is_none();
             match bay.port.arm() {
-                Ok(found) => work |= found,
+                Ok(found) => work |= found || goes_on,
                 Err(Broken(reason)) => {
                     self.close(number, reason);
                     work = true;
@@ -467,8 +483,9 @@ impl Engine {
                 }
             }
         }
+        self.spent = 0;
         for taken in self.take_direct(number)..BURST {
-            if self.take_one(number, false) != Some(true) {
+            if self.spent >= TURN || self.take_one(number, false) != Some(true) {
                 return taken;
             }
         }
@@ -488,9 +505,11 @@ impl Engine {
             true => bay.port.take_again(frame),
             false => bay.port.take(frame),
         };
+        self.spent += u64::from(bay.port.descriptors());
         match taken {
             Ok(Intake::Frame) => {
                 (frame.from, frame.pending, frame.parent) = (number, 1, None);
+                self.spent += u64::from(frame.bytes);
                 // Another thread of a predecessor may have delivered it.
                 if frame.parts != ALL_PARTS {
                     self.forward(number, id);
@@ -724,6 +743,7 @@ impl Engine {
         };
         // A predecessor has delivered the first of them.
         let delivered = usize::from(self.frames.get(id).parts);
+        self.spent += u64::from(self.frames.get(id).bytes) + PART * parts.len() as u64;
         self.frames.get_mut(id).empty();
         for part in parts.into_iter().skip(delivered) {
             let child = self.frames.take();
@@ -812,7 +832,9 @@ impl Engine {
         let (start, shift) = retag(frame, tagging, &mut edited);
         let memory = &self.memories[usize::from(frame.from)];
         let outgoing = Outgoing::new(frame, start, shift, memory);
-        let delivered = match bay.port.deliver(&outgoing) {
+        let result = bay.port.deliver(&outgoing);
+        self.spent += u64::from(outgoing.bytes()) + u64::from(bay.port.descriptors());
+        let delivered = match result {
             Ok(delivered) => delivered,
             Err(Broken(reason)) => {
                 self.close(exit, reason);

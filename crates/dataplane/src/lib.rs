@@ -8,8 +8,8 @@
 //!
 //! Decisions are made by `vswitch`, which the simulator runs as well. What is here moves bytes: a
 //! frame stays in the memory of the guest that sent it until its receivers have a copy. Memory that
-//! guests share is touched only in [`memory`], the kernel's interfaces only in [`tap`] and [`xdp`],
-//! and what threads share only in [`mesh::ring`].
+//! guests share is touched only in [`memory`], the kernel's interfaces only in [`tap`], [`xdp`]
+//! and [`vhost::notify`], and what threads share only in [`mesh::ring`].
 
 pub mod adapter;
 pub mod capture;

@@ -22,12 +22,15 @@ use std::{
 
 use vm_memory::{FileOffset, MmapRegion};
 
+use crate::config::PORTS_MAX;
+
 /// Regions that one port may have (the limit of the messages of vhost-user is 8; QEMU adds up to 32
 /// one by one).
 pub const REGIONS_MAX: usize = 32;
 
-/// Regions of all ports that [`guard`] can tell apart.
-const GUARDED_MAX: usize = 4096;
+/// Mappings that [`guard`] can tell apart: of all ports the regions they have and as many that
+/// replace them, logs and files of the switch.
+const GUARDED_MAX: usize = 2 * PORTS_MAX * REGIONS_MAX + 1024;
 
 /// Bytes of a line of the cache.
 const LINE: usize = 64;
@@ -106,7 +109,7 @@ impl Region {
         let mapping = MmapRegion::from_file(FileOffset::new(file, offset), length)
             .map_err(|error| refuse(&error.to_string()))?;
         let guarded = guard::add(mapping.as_ptr() as usize, length.next_multiple_of(page))
-            .ok_or_else(|| refuse("too many regions are mapped"))?;
+            .ok_or_else(|| refuse("the switch has too many regions of memory mapped"))?;
         Ok(Self {
             guest,
             user,
@@ -665,34 +668,70 @@ pub fn full_fence() {
 
 /// The answer to SIGBUS.
 pub mod guard {
-    use super::{AtomicBool, AtomicU32, AtomicUsize, GUARDED_MAX, Once, Ordering, ptr};
+    use super::{AtomicBool, AtomicU32, AtomicUsize, GUARDED_MAX, Once, Ordering, fence, ptr};
 
-    struct Entry {
+    /// A mapping. Its range is written by who has taken the entry, and read as a whole.
+    pub(super) struct Entry {
+        is_taken: AtomicBool,
+        /// Odd while the range is written.
+        version: AtomicUsize,
         start: AtomicUsize,
         bytes: AtomicUsize,
         broken: AtomicBool,
     }
 
-    static ENTRIES: [Entry; GUARDED_MAX] = [const {
-        Entry {
-            start: AtomicUsize::new(0),
-            bytes: AtomicUsize::new(0),
-            broken: AtomicBool::new(false),
+    impl Entry {
+        pub(super) const fn free() -> Self {
+            Self {
+                is_taken: AtomicBool::new(false),
+                version: AtomicUsize::new(0),
+                start: AtomicUsize::new(0),
+                bytes: AtomicUsize::new(0),
+                broken: AtomicBool::new(false),
+            }
         }
-    }; GUARDED_MAX];
+
+        pub(super) fn set(&self, start: usize, bytes: usize) {
+            self.version.fetch_add(1, Ordering::Relaxed);
+            fence(Ordering::Release);
+            self.start.store(start, Ordering::Relaxed);
+            self.bytes.store(bytes, Ordering::Relaxed);
+            self.version.fetch_add(1, Ordering::Release);
+        }
+
+        /// Its range as it was at one time: `None` while it is written.
+        pub(super) fn range(&self) -> Option<(usize, usize)> {
+            let before = self.version.load(Ordering::Acquire);
+            let range = (
+                self.start.load(Ordering::Relaxed),
+                self.bytes.load(Ordering::Relaxed),
+            );
+            fence(Ordering::Acquire);
+            let after = self.version.load(Ordering::Relaxed);
+            (before % 2 == 0 && before == after).then_some(range)
+        }
+
+        /// Its range, if an address is in it.
+        fn with(&self, address: usize) -> Option<(usize, usize)> {
+            self.range()
+                .filter(|&(start, bytes)| address.wrapping_sub(start) < bytes)
+        }
+    }
+
+    static ENTRIES: [Entry; GUARDED_MAX] = [const { Entry::free() }; GUARDED_MAX];
     static USED: AtomicU32 = AtomicU32::new(0);
     static INSTALL: Once = Once::new();
 
-    /// Watches a mapping; its number, or `None` if there are too many.
+    /// Watches a mapping until it is removed, which is before it is unmapped; its number, or `None`
+    /// if there are too many.
     pub(super) fn add(start: usize, bytes: usize) -> Option<usize> {
         INSTALL.call_once(install);
         for (number, entry) in ENTRIES.iter().enumerate() {
-            let free = entry
-                .start
-                .compare_exchange(0, start, Ordering::AcqRel, Ordering::Relaxed);
+            let is_taken = &entry.is_taken;
+            let free = is_taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed);
             if free.is_ok() {
                 entry.broken.store(false, Ordering::Relaxed);
-                entry.bytes.store(bytes, Ordering::Release);
+                entry.set(start, bytes);
                 USED.fetch_max(number as u32 + 1, Ordering::AcqRel);
                 return Some(number);
             }
@@ -701,8 +740,8 @@ pub mod guard {
     }
 
     pub(super) fn remove(number: usize) {
-        ENTRIES[number].bytes.store(0, Ordering::Release);
-        ENTRIES[number].start.store(0, Ordering::Release);
+        ENTRIES[number].set(0, 0);
+        ENTRIES[number].is_taken.store(false, Ordering::Release);
     }
 
     pub(super) fn is_broken(number: usize) -> bool {
@@ -727,16 +766,20 @@ pub mod guard {
         // SAFETY: the kernel gives a valid structure, and its address is set for SIGBUS.
         let address = unsafe { (*info).si_addr() } as usize;
         let used = USED.load(Ordering::Acquire) as usize;
-        let entry = ENTRIES[..used].iter().find(|entry| {
-            let start = entry.start.load(Ordering::Acquire);
-            address.wrapping_sub(start) < entry.bytes.load(Ordering::Acquire)
-        });
-        // SAFETY: the range is a mapping of ours, which nothing borrows from (see above).
+        let mut entries = ENTRIES[..used].iter();
+        let found = entries.find_map(|entry| Some((entry, entry.with(address)?)));
+        // SAFETY: the thread that runs this handler accesses a mapping at `address`. If it is one of
+        // ours, the access borrows what owns the mapping, so neither the mapping nor its entry goes
+        // before this returns. Mappings do not overlap, and an entry is empty before its mapping
+        // goes, so a range that was read at one time and has the address is that mapping's. A
+        // second look, which finds the same, costs nothing. Nothing borrows from its bytes.
         unsafe {
-            let mapped = entry.is_some_and(|entry| {
+            let mapped = found.is_some_and(|(entry, (start, bytes))| {
+                if entry.with(address) != Some((start, bytes)) {
+                    return false;
+                }
                 entry.broken.store(true, Ordering::Release);
-                let start = entry.start.load(Ordering::Acquire) as *mut libc::c_void;
-                let bytes = entry.bytes.load(Ordering::Acquire);
+                let start = start as *mut libc::c_void;
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
                 let access = libc::PROT_READ | libc::PROT_WRITE;
                 let flags = flags | libc::MAP_NORESERVE;
@@ -811,6 +854,26 @@ mod tests {
         let mut expected = vec![0; 4096];
         (expected[1], expected[2], expected[4095]) = (0b110, 1, 0x80);
         assert_eq!(bytes, expected);
+    }
+
+    /// The length of each range is its start, so that a mixture of two is seen.
+    #[test]
+    fn a_guarded_range_is_read_as_a_whole() {
+        static ENTRY: guard::Entry = guard::Entry::free();
+        let writer = std::thread::spawn(|| {
+            for round in 0..2_000_000usize {
+                let range = 4096 * (round % 7);
+                ENTRY.set(range, range);
+            }
+        });
+        let mut seen = 0;
+        while !writer.is_finished() || seen == 0 {
+            if let Some((start, bytes)) = ENTRY.range() {
+                assert_eq!(start, bytes);
+                seen += 1;
+            }
+        }
+        writer.join().expect("it ends");
     }
 
     #[test]

@@ -230,6 +230,15 @@ impl Port {
         }
     }
 
+    /// The work of reading descriptors since this was asked before; see [`Device::descriptors`].
+    #[inline]
+    pub fn descriptors(&mut self) -> u32 {
+        match self {
+            Self::Vhost(device) => device.descriptors(),
+            _ => 0,
+        }
+    }
+
     /// Whether a frame that did not fit may fit now.
     ///
     /// # Errors

@@ -7,7 +7,7 @@
 
 use std::{mem, sync::Arc};
 
-use super::Engine;
+use super::{Engine, TURN};
 use crate::{
     frame::FrameId,
     ledger::ALL_PARTS,
@@ -17,7 +17,8 @@ use crate::{
     vhost::Change,
 };
 
-/// Parcels that are opened of each thread before ports have their turn.
+/// Parcels that are opened of each thread before ports have their turn, or fewer with more work
+/// than that of a turn.
 const PARCELS_PER_POLL: usize = 64;
 
 /// What was in a parcel.
@@ -102,7 +103,9 @@ impl Engine {
                     Home::All(port) => self.note_recalled(port),
                 }
             }
-            let opened = (0..PARCELS_PER_POLL).take_while(|_| self.open(thread));
+            self.spent = 0;
+            let opened =
+                (0..PARCELS_PER_POLL).take_while(|_| self.spent < TURN && self.open(thread));
             moved += opened.count();
         }
         moved

@@ -11,7 +11,7 @@ use sluicegate_vswitch::{
     learning::{Mac, Membership, Tagging},
 };
 
-use super::{BURST, Engine};
+use super::{BURST, Engine, TURN};
 use crate::{
     frame::{Frame, FrameId},
     govern::Fate,
@@ -50,14 +50,15 @@ enum Step {
 
 impl Engine {
     /// Takes frames of a guest, and hands those over that pass at once. Returns how many it took;
-    /// if less than [`BURST`], the next one is not of this kind, or there is none.
+    /// if less than [`BURST`], its turn has had its work, or the next one is not of this kind, or
+    /// there is none.
     pub(super) fn take_direct(&mut self, number: u16) -> usize {
         let Some(mut way) = self.way_of(number) else {
             return 0;
         };
         let mut id = self.frames.take();
         let mut taken = 0;
-        while taken < BURST {
+        while taken < BURST && self.spent < TURN {
             match self.take_at_once(id, &mut way) {
                 Step::Passed => {}
                 Step::Sent => id = self.frames.take(),
@@ -110,6 +111,7 @@ impl Engine {
             }
         }
         (frame.from, frame.pending, frame.parent) = (way.number, 1, None);
+        self.spent += u64::from(frame.bytes);
         let Some(exit) = self.exit_at_once(id, way) else {
             self.forward(way.number, id);
             self.release(id);

@@ -2,7 +2,7 @@
 
 use sluicegate_vswitch::Side;
 
-use super::Engine;
+use super::{Engine, TURN};
 use crate::{count::Drop, frame::FrameId, port::Delivery, ring::Broken};
 
 impl Engine {
@@ -10,7 +10,7 @@ impl Engine {
     pub(super) fn unblock(&mut self, number: u16) {
         self.set_ready(number, true);
         if let Some(bay) = self.bay_mut(number) {
-            bay.blocked_ns = None;
+            (bay.blocked_ns, bay.goes_on) = (None, false);
             bay.port.unblock();
         }
     }
@@ -42,7 +42,8 @@ impl Engine {
         let Some(since_ns) = bay.blocked_ns.filter(|_| bay.awaited_ns.is_none()) else {
             return 0;
         };
-        let moved = match bay.port.has_new_room() {
+        let goes_on = std::mem::take(&mut bay.goes_on);
+        let moved = match bay.port.has_new_room().map(|has_room| has_room || goes_on) {
             Ok(true) => self.deliver_waiting(exit),
             Ok(false) => 0,
             Err(Broken(reason)) => {
@@ -71,11 +72,27 @@ impl Engine {
         sides.find_map(|(lane, to)| Some((lane, to, *self.switch.first(to)?)))
     }
 
+    /// Ends the turn of an exit that may have more room, if it has another turn.
+    fn goes_on_later(&mut self, exit: u16) -> bool {
+        let now_ns = self.now_ns;
+        let bay = self.bay_mut(exit);
+        let Some(bay) = bay.filter(|bay| bay.blocked_ns.is_some()) else {
+            return false;
+        };
+        (bay.blocked_ns, bay.goes_on) = (Some(now_ns), true);
+        true
+    }
+
+    /// Delivers what waits for an exit that has room, or as much of it as is done in a turn.
     pub(super) fn deliver_waiting(&mut self, exit: u16) -> usize {
         // Another thread gives credit to each priority apart.
         let is_elsewhere = self.elsewhere(exit).is_some();
         let (mut moved, mut without) = (0, 0);
+        self.spent = 0;
         while let Some((lane, to, id)) = self.first(exit, without) {
+            if self.spent >= TURN && self.goes_on_later(exit) {
+                return moved;
+            }
             let delivered = self.deliver(id, exit);
             if delivered == Delivery::Held {
                 self.stop_lanes(exit);

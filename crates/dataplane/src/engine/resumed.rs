@@ -24,23 +24,23 @@ const USER: u64 = 0x7f00_0000_0000;
 /// From one ring to the next, and where its entries are: that much for the longest.
 const RING: u64 = 0x10_0000;
 const AVAILABLE: u64 = 0x8_0000;
-const USED: u64 = 0xa_0000;
-const BUFFER: u64 = 2 * RING;
+pub(super) const USED: u64 = 0xa_0000;
+pub(super) const BUFFER: u64 = 2 * RING;
 const BYTES: u64 = 3 * RING;
 const SHORT: u32 = 8;
 /// The flag of a descriptor that the switch writes into.
-const WRITE: u8 = 2;
+pub(super) const WRITE: u8 = 2;
 
 /// A guest with one buffer, to which all its descriptors point.
-struct Guest {
+pub(super) struct Guest {
     number: u16,
     /// Entries of its rings.
     sizes: [u32; 2],
-    memory: Arc<Memory>,
+    pub memory: Arc<Memory>,
 }
 
 impl Guest {
-    fn new(number: u16, sizes: [u32; 2]) -> Self {
+    pub fn new(number: u16, sizes: [u32; 2]) -> Self {
         let region = Region::map(GUEST, USER, BYTES, memfd(BYTES), 0).expect("a region");
         let memory = Memory::new(vec![Arc::new(region)]).expect("a memory");
         Self {
@@ -50,7 +50,7 @@ impl Guest {
         }
     }
 
-    fn at(&self, offset: u64, bytes: u32) -> Piece {
+    pub fn at(&self, offset: u64, bytes: u32) -> Piece {
         self.memory.guest(GUEST + offset, bytes).expect("in memory")
     }
 
@@ -64,7 +64,7 @@ impl Guest {
     }
 
     /// Makes its first descriptors of a ring available.
-    fn offer(&self, ring: u64, count: u32, bytes: u32, flags: u8) {
+    pub fn offer(&self, ring: u64, count: u32, bytes: u32, flags: u8) {
         for slot in 0..count {
             self.describe(ring, slot, bytes, flags);
             let at = ring * RING + AVAILABLE + 4 + 2 * u64::from(slot);
@@ -76,7 +76,7 @@ impl Guest {
     }
 
     /// Sends a frame with so many of its descriptors.
-    fn send(&self, to: [u8; 6], count: u32) {
+    pub fn send(&self, to: [u8; 6], count: u32) {
         let mut bytes = vec![0; HEADER];
         bytes.extend([to, mac(self.number)].concat());
         bytes.resize(HEADER + 60, 0);
@@ -85,7 +85,7 @@ impl Guest {
         self.offer(1, count, bytes.len() as u32, 0);
     }
 
-    fn connect(&self, engine: &mut Engine) {
+    pub fn connect(&self, engine: &mut Engine) {
         let mut apply = |change| engine.apply(self.number, change).expect("a change");
         apply(Change::Features(feature::VERSION_1 | feature::MERGEABLE));
         apply(Change::Memory(Arc::clone(&self.memory)));
@@ -109,7 +109,7 @@ impl Guest {
     }
 }
 
-fn mac(number: u16) -> [u8; 6] {
+pub(super) fn mac(number: u16) -> [u8; 6] {
     [2, 0, 0, 0, 0, number as u8]
 }
 

@@ -12,11 +12,14 @@
 pub mod device;
 pub mod kept;
 pub mod link;
+pub mod notify;
 mod queue;
 pub mod relay;
 pub mod session;
 
-use std::{fs::File, sync::Arc};
+use std::sync::Arc;
+
+use self::notify::{Call, Kick};
 
 use crate::{
     memory::{Log, Memory},
@@ -127,10 +130,10 @@ pub struct Setup {
     pub log: Option<u64>,
     /// The first available entry to read.
     pub base: u16,
-    /// Readable when the driver kicks; the switch polls if there is none.
-    pub kick: Option<File>,
-    /// Written to call the driver; it polls if there is none.
-    pub call: Option<File>,
+    /// Readable when the driver kicks. While a ring has none, the thread of its port polls.
+    pub kick: Option<Kick>,
+    /// Calls the driver; it polls if there is none.
+    pub call: Option<Call>,
 }
 
 /// What a session tells the worker.
@@ -147,7 +150,7 @@ pub enum Change {
     /// A ring is enabled or disabled.
     Enable(usize, bool),
     /// Where to call the driver of a ring has changed.
-    Call(usize, Option<File>),
+    Call(usize, Option<Call>),
     /// The log of a migration.
     Log(Arc<Log>),
     /// Where the used ring of a ring is in that log, if it is logged.

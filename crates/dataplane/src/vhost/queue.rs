@@ -1,7 +1,8 @@
 //! A ring of a port with its notifications, and the chains of it that the switch has.
 
-use std::{collections::VecDeque, fs::File};
+use std::collections::VecDeque;
 
+use super::notify::{Call, Kick};
 use crate::{
     ledger::{ALL_PARTS, RingRecord},
     memory::Log,
@@ -16,8 +17,8 @@ pub(super) struct Queue {
     pub at: Addresses,
     /// Where its used ring is in the log.
     pub log: Option<u64>,
-    pub kick: Option<File>,
-    pub call: Option<File>,
+    pub kick: Option<Kick>,
+    pub call: Option<Call>,
     /// Of a receive ring: what was known of it when a frame did not fit.
     pub full_at: Option<u16>,
     /// Chains that were taken so far.

@@ -7,12 +7,9 @@
 use std::{
     fs::File,
     io,
-    os::{
-        fd::AsFd,
-        unix::{
-            fs::FileTypeExt,
-            net::{UnixListener, UnixStream},
-        },
+    os::unix::{
+        fs::FileTypeExt,
+        net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
     sync::{
@@ -23,10 +20,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::{
-    fs::{OFlags, fcntl_getfl, fcntl_setfl},
-    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with},
-};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use vhost::{
     VhostUserMemoryRegionBase,
     vhost_user::{
@@ -43,6 +37,7 @@ use vhost::{
 use super::{
     Change, Offer, Owner, PAIRS_MAX, Setup, feature,
     link::{Connection, Link},
+    notify::{Call, Kick, Writers},
     relay::{Reader, Relay},
 };
 use crate::{
@@ -108,7 +103,7 @@ impl Session {
         port: u16,
         owner: impl Owner,
     ) -> anyhow::Result<Self> {
-        let owner = Arc::new(owner);
+        let (owner, writers) = (Arc::new(owner), Writers::default());
         Self::run(
             path,
             listener,
@@ -116,7 +111,8 @@ impl Session {
             port,
             RETRY,
             move |next, slot, link| {
-                let backend = Backend::new(port, offer, Arc::clone(&owner));
+                let (owner, writers) = (Arc::clone(&owner), Arc::clone(&writers));
+                let backend = Backend::new(port, offer, owner, writers);
                 serve(next, backend, slot, link);
                 true
             },
@@ -329,8 +325,8 @@ struct Told {
     at: Option<Addresses>,
     log: Option<u64>,
     base: u16,
-    kick: Option<File>,
-    call: Option<File>,
+    kick: Option<Kick>,
+    call: Option<Call>,
     runs: bool,
 }
 
@@ -343,6 +339,8 @@ pub struct Backend<O> {
     protocol: VhostUserProtocolFeatures,
     regions: Vec<Arc<Region>>,
     rings: Vec<Told>,
+    /// The threads that call drivers of this port.
+    writers: Writers,
     /// The channel for requests of the switch; it has none, but the frontend wants it open.
     channel: Option<vhost::vhost_user::Backend>,
 }
@@ -357,19 +355,10 @@ impl From<Refused> for Error {
     }
 }
 
-fn without_blocking(file: Option<File>) -> Option<File> {
-    if let Some(file) = &file {
-        // A frontend is a process of this host and trusted not to set it back, a guest cannot.
-        if let Ok(flags) = fcntl_getfl(file.as_fd()) {
-            let _ = fcntl_setfl(file.as_fd(), flags | OFlags::NONBLOCK);
-        }
-    }
-    file
-}
-
 impl<O: Owner> Backend<O> {
-    /// Of a port, which offers this, and whose owner does what its frontend says.
-    pub fn new(port: u16, offer: Offer, owner: Arc<O>) -> Self {
+    /// Of a port, which offers this, and whose owner does what its frontend says. `writers` counts
+    /// the port's threads that call drivers, those of earlier connections included.
+    pub fn new(port: u16, offer: Offer, owner: Arc<O>, writers: Writers) -> Self {
         Self {
             port,
             offer,
@@ -378,6 +367,7 @@ impl<O: Owner> Backend<O> {
             protocol: VhostUserProtocolFeatures::empty(),
             regions: Vec::new(),
             channel: None,
+            writers,
             rings: (0..2 * PAIRS_MAX).map(|_| Told::default()).collect(),
         }
     }
@@ -435,12 +425,7 @@ impl<O: Owner> Backend<O> {
             log: ring.log,
             base: ring.base,
             kick: ring.kick.take(),
-            call: ring
-                .call
-                .as_ref()
-                .map(File::try_clone)
-                .transpose()
-                .map_err(fail)?,
+            call: ring.call.clone(),
         };
         ring.runs = true;
         self.tell(Change::Start(index as usize, setup))?;
@@ -563,24 +548,21 @@ impl<O: Owner> VhostUserBackendReqHandlerMut for Backend<O> {
     }
 
     fn set_vring_kick(&mut self, index: u8, kick: Option<File>) -> Result<()> {
+        let kick = kick.map(Kick::new).transpose().map_err(fail)?;
         // A ring that runs stops first, so that nothing is read twice.
         let base = self.stop(u32::from(index))?;
         let ring = self.ring(u32::from(index))?;
-        (ring.base, ring.kick) = (base, without_blocking(kick));
+        (ring.base, ring.kick) = (base, kick);
         self.start(u32::from(index))
     }
 
     fn set_vring_call(&mut self, index: u8, call: Option<File>) -> Result<()> {
-        let call = without_blocking(call);
-        let copy = call
-            .as_ref()
-            .map(File::try_clone)
-            .transpose()
-            .map_err(fail)?;
+        let call = call.map(|file| Call::new(file, &self.writers));
+        let call = call.transpose().map_err(fail)?;
         let ring = self.ring(u32::from(index))?;
-        ring.call = call;
+        ring.call.clone_from(&call);
         if ring.runs {
-            self.tell(Change::Call(usize::from(index), copy))?;
+            self.tell(Change::Call(usize::from(index), call))?;
         }
         Ok(())
     }
