@@ -41,7 +41,7 @@ use crate::{
         Offer,
         device::Device,
         link::{Connection, Link, STOPS_WITHIN},
-        session::{Mode, Session},
+        session::{Mode, Session, listen},
     },
     worker::{Handle, Pace, Running, Worker},
     xdp::{self, Xdp},
@@ -52,7 +52,7 @@ const LATER: Duration = Duration::from_millis(1);
 
 /// All connections of a predecessor have heard again what was said on them within this time, or
 /// their guests' frames wait.
-const BEGIN_WITHIN: Duration = Duration::from_secs(2);
+const BEGIN_WITHIN: Duration = Duration::from_millis(25);
 
 /// Why a descriptor was not copied.
 const DESCRIPTORS: &str = "a descriptor was not copied: raise `ulimit -n`";
@@ -72,6 +72,22 @@ pub struct Reload {
     pub flows_rematched: u64,
     /// Keys of `[switch]` that another start needs.
     pub needs_restart: bool,
+}
+
+impl Reload {
+    /// What was done, for an error that came then.
+    fn so_far(&self) -> String {
+        let names = |names: &[String]| match names.is_empty() {
+            true => "none".to_owned(),
+            false => names.join(", "),
+        };
+        format!(
+            "stopped half-way: removed {}; changed {}; added {}",
+            names(&self.removed),
+            names(&self.changed),
+            names(&self.added)
+        )
+    }
 }
 
 /// A switch that runs.
@@ -109,6 +125,7 @@ impl Service {
         // Nothing was sent before all ports and their addresses were there.
         state.each(|worker| worker.engine.remember())?;
         state.each(|worker| worker.rests = false)?;
+        state.keep_interfaces(&config.ports);
         state.config = config;
         Ok(Self::new(running, state))
     }
@@ -155,15 +172,25 @@ impl Service {
         state.each(|worker| worker.rests = false)?;
         let outage_ns = handover::clock_ns().saturating_sub(estate.stopped_ns);
         links.iter().for_each(|link| link.own());
+        state.keep_interfaces(&config.ports);
         state.config = config;
         Ok((Self::new(running, state), estate.control, outage_ns))
     }
 
-    /// Hands everything to a process that takes over, and is replaced by it.
+    /// Hands everything to a process that takes over, and is replaced by it. One that `prepares`
+    /// must answer before anything is stopped.
     ///
     /// # Errors
     /// The other process failed; this one goes on.
-    pub fn hand_over(&self, stream: &UnixStream, control: &UnixListener) -> anyhow::Result<()> {
+    pub fn hand_over(
+        &self,
+        stream: &UnixStream,
+        control: &UnixListener,
+        prepares: bool,
+    ) -> anyhow::Result<()> {
+        if prepares {
+            handover::prepare(stream)?;
+        }
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // Nothing has stopped yet if these fail.
         let control = control.try_clone().context(DESCRIPTORS)?;
@@ -176,8 +203,10 @@ impl Service {
         let links = links.concat();
         let done = stop(&links)
             .and_then(|connections| state.estate(control, ledger, connections))
-            .and_then(|estate| estate.send(stream))
-            .and_then(|()| handover::let_go(stream));
+            .and_then(|estate| {
+                estate.send(stream)?;
+                handover::let_go(stream, estate.patience())
+            });
         if done.is_ok() {
             self.is_replaced.store(true, Ordering::Release);
             return Ok(());
@@ -227,9 +256,10 @@ impl Service {
     /// Puts another configuration in force. Ports that it does not change are not touched.
     ///
     /// # Errors
-    /// A port would move to another thread, or `lossless` is another where something has `pfc`:
-    /// nothing has changed. A new port's socket or interface cannot be had: the changes before it
-    /// are in force.
+    /// A port would move to another thread, `lossless` is another where something has `pfc`, or a
+    /// new port's socket or TAP interface cannot be had: nothing has changed. One that a port of
+    /// before has to give back first, or an interface by AF_XDP, cannot be had: the error says what
+    /// was done before it.
     pub fn reload(&self, config: Config) -> anyhow::Result<Reload> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.refuse_moves(&config)?;
@@ -251,11 +281,6 @@ impl Service {
                     ),
             ..Reload::default()
         };
-        if state.config.adapters != config.adapters {
-            adapter::apply(&config.adapters)?;
-            state.config.adapters.clone_from(&config.adapters);
-        }
-        state.govern(&config, &mut reload)?;
         let before = state.config.ports.clone();
         let lost = state.each(|worker| worker.engine.lost())?.concat();
         let kept = |port: &PortConfig| {
@@ -265,26 +290,25 @@ impl Service {
             let mut new = config.ports.iter();
             new.any(|new| new.name == port.name && in_words(new) == in_words(port))
         };
-        for port in before.iter().filter(|port| !kept(port)) {
-            let number = state.number(&port.name)?;
-            state.remove(&port.name)?;
-            state.ledger.forget(number);
-            reload.removed.push(port.name.clone());
+        let (stay, go): (Vec<_>, Vec<_>) = before.into_iter().partition(kept);
+        let is_new = |port: &PortConfig| !stay.iter().any(|old| old.name == port.name);
+        let is_free = |port: &PortConfig| {
+            let mut gone = go.iter();
+            !gone.any(|old| old.kind.place() == port.kind.place())
+        };
+        let mut ahead = Ahead::default();
+        let ports = config.ports.iter();
+        for port in ports.filter(|port| is_new(port) && is_free(port)) {
+            ahead.open(port).context("nothing has changed")?;
         }
-        for port in &config.ports {
-            let old = before.iter().find(|old| old.name == port.name && kept(old));
-            match old {
-                Some(old) if is_same(old, port) => {}
-                Some(_) => {
-                    state.change(port)?;
-                    reload.changed.push(port.name.clone());
-                }
-                None => {
-                    state.add(port, None)?;
-                    reload.added.push(port.name.clone());
-                }
-            }
+        if state.config.adapters != config.adapters {
+            adapter::apply(&config.adapters).context("nothing has changed")?;
+            state.config.adapters.clone_from(&config.adapters);
         }
+        state.govern(&config, &mut reload)?;
+        let done = state.replace(&config.ports, [&stay, &go], ahead, &mut reload);
+        state.keep_interfaces(&config.ports);
+        done.with_context(|| reload.so_far())?;
         Ok(reload)
     }
 
@@ -304,6 +328,64 @@ impl Service {
         self.running.iter().for_each(Running::end);
         true
     }
+}
+
+/// Sockets and interfaces of new ports, while those of before are still there. What was not used
+/// is given back.
+#[derive(Default)]
+struct Ahead(HashMap<String, handover::Bay>);
+
+impl Ahead {
+    fn open(&mut self, port: &PortConfig) -> anyhow::Result<()> {
+        let mut bay = handover::Bay {
+            name: port.name.clone(),
+            kind: in_words(port),
+            ..handover::Bay::default()
+        };
+        open(port, &mut bay)?;
+        self.0.insert(port.name.clone(), bay);
+        Ok(())
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        for listener in self.0.values().filter_map(|bay| bay.listener.as_ref()) {
+            let address = listener.local_addr().ok();
+            if let Some(path) = address.as_ref().and_then(|it| it.as_pathname()) {
+                // It may have been removed by hand.
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+}
+
+/// Opens the socket or the TAP interface of a port, unless another process had it.
+fn open(port: &PortConfig, old: &mut handover::Bay) -> anyhow::Result<()> {
+    let explain = || format!("port {}", port.name);
+    let path = match &port.kind {
+        Kind::Tap(name) => {
+            if old.tap.is_none() {
+                let tap = Tap::open(name, port.backpressure).with_context(explain)?;
+                old.tap = Some(tap.into_file());
+            }
+            return Ok(());
+        }
+        Kind::VhostUser(path, Mode::Server, _) => path,
+        Kind::Shm(path, wanted) if wanted.mode == Mode::Server => path,
+        Kind::VhostUser(..) | Kind::Shm(..) | Kind::Xdp(_) => return Ok(()),
+    };
+    let listener = old.listener.take().filter(|it| is_at(it, path));
+    old.listener = match listener {
+        Some(listener) => {
+            let access = port.access.apply(path);
+            access.with_context(|| format!("the rights of {}", path.display()))?;
+            Some(listener)
+        }
+        None if old.connection.is_some() => None,
+        None => Some(listen(path, port.access).with_context(explain)?),
+    };
+    Ok(())
 }
 
 /// Stops sessions, all at once; the connections that can be handed over, by port.
@@ -572,6 +654,7 @@ impl State {
             old.connection = None;
         }
         let (counters, closed) = (old.counters, old.closed.take());
+        open(config, &mut old)?;
         let number = self.choose_number(&config.name)?;
         let thread = self.choose_thread(config);
         let handle = self.handles[thread].clone();
@@ -582,7 +665,7 @@ impl State {
             }
             Kind::Tap(name) => Port::Tap(Box::new(match old.tap.take() {
                 Some(file) => Tap::over(file, name),
-                None => Tap::open(name, config.backpressure)?,
+                None => bail!("port {}: its interface was not opened", config.name),
             })),
             Kind::Xdp(wanted) => Port::Xdp(Box::new(
                 match old.xdp.take() {
@@ -691,7 +774,63 @@ impl State {
         Ok(())
     }
 
-    fn change(&mut self, config: &PortConfig) -> anyhow::Result<()> {
+    /// Ports of a new configuration take the place of those that go, beside those that stay.
+    fn replace(
+        &mut self,
+        ports: &[PortConfig],
+        [stay, go]: [&[PortConfig]; 2],
+        mut ahead: Ahead,
+        reload: &mut Reload,
+    ) -> anyhow::Result<()> {
+        for port in go {
+            let number = self.number(&port.name)?;
+            self.remove(&port.name)?;
+            self.ledger.forget(number);
+            reload.removed.push(port.name.clone());
+        }
+        for port in ports {
+            match stay.iter().find(|old| old.name == port.name) {
+                Some(old) if is_same(old, port) => {}
+                Some(old) => {
+                    self.change(old, port)?;
+                    reload.changed.push(port.name.clone());
+                }
+                None => {
+                    self.add(port, ahead.0.remove(&port.name))?;
+                    reload.added.push(port.name.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Interfaces of TAP ports outlive this process, where their ports do not say otherwise.
+    fn keep_interfaces(&self, ports: &[PortConfig]) {
+        let wanted = |port: &&PortConfig| port.persists && matches!(port.kind, Kind::Tap(_));
+        for port in ports.iter().filter(wanted) {
+            let Ok(number) = self.number(&port.name) else {
+                continue;
+            };
+            let order = move |worker: &mut Worker| match worker.engine.bay_mut(number) {
+                Some(bay) => match &bay.port {
+                    Port::Tap(tap) => tap.persist().map_err(|error| error.to_string()),
+                    _ => Ok(()),
+                },
+                None => Ok(()),
+            };
+            if let Err(error) = self.handle(number).call(order).and_then(|done| done) {
+                let port = &port.name;
+                tracing::warn!(port, error, "its interface ends with this process");
+            }
+        }
+    }
+
+    fn change(&mut self, old: &PortConfig, config: &PortConfig) -> anyhow::Result<()> {
+        if let (true, Kind::VhostUser(path, ..) | Kind::Shm(path, _)) =
+            (old.access != config.access, &config.kind)
+        {
+            config.access.apply(path)?;
+        }
         let number = self.number(&config.name)?;
         let (member, filter) = (config.member.clone(), config.filter.clone());
         self.each(move |worker| worker.engine.change(number, member, filter))?;
