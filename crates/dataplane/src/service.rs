@@ -711,6 +711,12 @@ impl State {
             self.remove(&port.name)?;
             self.ledger.forget(number);
             reload.removed.push(port.name.clone());
+            if let (Kind::Tap(interface), true) = (&port.kind, port.persists) {
+                tracing::info!(
+                    interface,
+                    "the interface stays; `ip link delete` removes it"
+                );
+            }
         }
         for port in ports {
             match stay.iter().find(|old| old.name == port.name) {
