@@ -14,10 +14,12 @@
 //! tap = "sg0"
 //! ```
 
+mod access;
 mod port;
 
 use std::{
     collections::HashSet,
+    fs::File,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -46,6 +48,7 @@ use crate::{
     xdp,
 };
 
+pub use access::{Access, SOCKET_PATH_MAX};
 pub use port::{read_mac, show_mac};
 
 /// Where the control socket is if the file does not say.
@@ -67,6 +70,8 @@ pub struct Config {
     pub socket: PathBuf,
     /// What a successor goes on with (see [`crate::ledger`]).
     pub state: PathBuf,
+    /// Who may connect to sockets of ports that say nothing else.
+    pub access: Access,
     /// What holds for all ports.
     pub choice: Choice,
     /// How its threads wait.
@@ -104,6 +109,10 @@ pub struct PortConfig {
     pub in_order: bool,
     /// Whether the kernel is to hold back what finds no room in the queue of a TAP interface.
     pub backpressure: bool,
+    /// Whether a TAP interface that the switch made outlives it.
+    pub persists: bool,
+    /// Who may connect to the socket at which the switch listens.
+    pub access: Access,
     /// The thread that has it, if the file says which.
     pub thread: Option<usize>,
 }
@@ -119,6 +128,17 @@ pub enum Kind {
     Xdp(xdp::Wanted),
     /// A cable of shared memory: its socket, and what it is there.
     Shm(PathBuf, Wanted),
+}
+
+impl Kind {
+    /// The socket or the interface behind the port.
+    pub fn place(&self) -> PathBuf {
+        match self {
+            Self::VhostUser(path, ..) | Self::Shm(path, _) => path.clone(),
+            Self::Tap(name) => PathBuf::from(name),
+            Self::Xdp(wanted) => PathBuf::from(&wanted.interface),
+        }
+    }
 }
 
 impl Config {
@@ -148,6 +168,7 @@ impl Config {
         let mut config = Self {
             socket: PathBuf::from(SOCKET),
             state: PathBuf::new(),
+            access: Access::default(),
             choice: Choice::default(),
             pace: Pace::default(),
             threads: vec![None],
@@ -166,20 +187,21 @@ impl Config {
         let mut places = HashSet::new();
         for table in root.tables("port") {
             let item = table.item().clone();
-            let all = (config.choice.lanes, config.governing.is_some());
-            let Some(port) = port::read_port(table, all, config.threads.len()) else {
+            let all = port::Common {
+                lanes: config.choice.lanes,
+                has_policy: config.governing.is_some(),
+                threads: config.threads.len(),
+                access: config.access,
+                reserved: [&config.socket, &config.state],
+            };
+            let Some(port) = port::read_port(table, &all) else {
                 continue;
             };
             if !names.insert(port.name.clone()) {
                 let reason = format!("two ports are called '{}'", port.name);
                 item.complain(reason, "give each port a name of its own");
             }
-            let place = match &port.kind {
-                Kind::VhostUser(path, ..) | Kind::Shm(path, _) => path.clone(),
-                Kind::Tap(name) => PathBuf::from(name),
-                Kind::Xdp(wanted) => PathBuf::from(&wanted.interface),
-            };
-            if !places.insert(place) {
+            if !places.insert(port.kind.place()) {
                 let reason = format!("'{}' is where another port is", port.name);
                 item.complain(reason, "give each port a socket or an interface of its own");
             }
@@ -205,11 +227,13 @@ impl Config {
 
     fn read_switch(&mut self, table: Table<'_>, sink: &Sink) {
         if let Some(socket) = table.text("socket") {
+            access::check_length(&table, "socket");
             self.socket = PathBuf::from(socket);
         }
         if let Some(state) = table.text("state") {
             self.state = PathBuf::from(state);
         }
+        self.access = Access::read(&table);
         let choice = &mut self.choice;
         choice.lanes = read_lanes(&table).unwrap_or(choice.lanes);
         if choice.lanes.lossless() == u8::MAX {
@@ -254,6 +278,11 @@ impl Config {
         };
         let here = Path::new(table.key_place("policy").file());
         let path = here.parent().unwrap_or(Path::new("")).join(path);
+        if let (Err(error), Some(item)) = (File::open(&path), table.get("policy")) {
+            let reason = format!("cannot read {}: {error}", path.display());
+            item.complain(reason, "name the policy's file, relative to this one");
+            return;
+        }
         let read = PolicyFile::read(&path).and_then(|file| Ok((file.policy()?, file)));
         match read {
             Ok(((policy, warnings), file)) => {

@@ -10,7 +10,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     os::unix::{
-        fs::{FileTypeExt, PermissionsExt},
+        fs::FileTypeExt,
         net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
@@ -25,8 +25,10 @@ use serde_json::{Value, json};
 
 use crate::{
     capture::{Asked, session},
+    config::Access,
     report::Report,
     service::{Service, reload_file},
+    vhost::session::bind,
     views,
     worker::Worker,
 };
@@ -72,6 +74,9 @@ struct Request {
     /// What to capture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     capture: Option<Asked>,
+    /// Whether who takes over answers before anything is stopped for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    prepares: bool,
 }
 
 /// Answers at a socket in a thread of its own, while the process lives.
@@ -99,9 +104,13 @@ pub fn serve(socket: &Path, file: PathBuf, service: Arc<Service>) -> anyhow::Res
         ),
         Err(_) => {}
     }
-    let listener = UnixListener::bind(socket)
+    let owner_alone = Access {
+        mode: Some(0o600),
+        group: None,
+    };
+    let listener = bind(socket, owner_alone)
         .with_context(|| format!("cannot listen at {}", socket.display()))?;
-    fs::set_permissions(socket, fs::Permissions::from_mode(0o600))?;
+    listener.set_nonblocking(false)?;
     go_on(listener, file, service)
 }
 
@@ -138,15 +147,19 @@ fn answer(
     let request = serde_json::from_str::<Request>(&line);
     match &request {
         Ok(Request {
-            ask: Ask::Takeover, ..
+            ask: Ask::Takeover,
+            prepares,
+            ..
         }) => {
-            return service.hand_over(&stream, listener).inspect_err(|error| {
+            let done = service.hand_over(&stream, listener, *prepares);
+            return done.inspect_err(|error| {
                 tracing::warn!(%error, "nothing was handed over: this switch goes on");
             });
         }
         Ok(Request {
             ask: Ask::Capture,
             capture,
+            ..
         }) => return begin_capture(stream, capture.clone().unwrap_or_default(), service),
         _ => {}
     }
@@ -219,7 +232,11 @@ fn send(socket: &Path, ask: Ask, capture: Option<Asked>) -> anyhow::Result<UnixS
         )
     })?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let request = serde_json::to_string(&Request { ask, capture })?;
+    let request = serde_json::to_string(&Request {
+        ask,
+        capture,
+        prepares: ask == Ask::Takeover,
+    })?;
     writeln!(&stream, "{request}")?;
     Ok(stream)
 }

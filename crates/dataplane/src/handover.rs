@@ -2,7 +2,9 @@
 //! nothing.
 //!
 //! ```text
-//!  new ── {"ask": "takeover"} ──▶ old   stops its sessions between two messages, then its thread
+//!  new ── {"ask": "takeover"} ──▶ old
+//!  new ◀──────────────── prepare ──
+//!  new ── prepared ──────────────▶ old   stops its sessions between two messages, then its thread
 //!  new ◀── everything, descriptors ──   (the rings are in the ledger, which goes over as well)
 //!  new ── ready ──────────────────▶ old
 //!  new ◀────────────────────── go ──    and ends; if anything fails before, it goes on
@@ -41,8 +43,16 @@ use crate::{
 /// The form of what goes over; another one is refused, and the old process goes on.
 const FORM: u32 = 4;
 
-/// The longest wait for the other side.
+/// The longest wait for the other side, while the old process runs.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The longest wait of a process that has stopped, and for each of its ports.
+const STOPPED: Duration = Duration::from_millis(50);
+const STOPPED_PER_PORT: Duration = Duration::from_millis(1);
+
+/// How a switch asks its successor, which says so in its question, whether it listens.
+const PREPARE: [u8; 8] = *b"prepare\n";
+const PREPARED: u8 = b'p';
 
 /// Descriptors of one message of the socket.
 const BATCH: usize = 32;
@@ -199,13 +209,33 @@ impl<'a> Numbers<'a> {
     }
 }
 
+/// Waits until the new process is there and hears; nothing has stopped yet.
+///
+/// # Errors
+/// It says nothing.
+pub fn prepare(stream: &UnixStream) -> anyhow::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let (mut stream, mut byte) = (stream, [0]);
+    stream.write_all(&PREPARE)?;
+    let prepared = stream.read_exact(&mut byte);
+    if prepared.is_err() || byte != [PREPARED] {
+        bail!("the new switch said nothing before anything was stopped");
+    }
+    Ok(())
+}
+
 impl Estate {
+    /// For how long the other side may do nothing while no frame moves.
+    pub fn patience(&self) -> Duration {
+        STOPPED + STOPPED_PER_PORT * self.bays.len() as u32
+    }
+
     /// Sends it.
     ///
     /// # Errors
     /// The other side has gone.
     pub fn send(&self, to: &UnixStream) -> anyhow::Result<()> {
-        to.set_write_timeout(Some(PATIENCE))?;
+        to.set_write_timeout(Some(self.patience()))?;
         let mut numbers = Numbers::default();
         numbers.add(&self.control);
         numbers.add(&self.ledger);
@@ -275,7 +305,12 @@ impl Estate {
             read.map(|()| bytes)
                 .context("the switch that runs does not hand over; its log says why")
         };
-        let head = word()?;
+        let mut head = word()?;
+        if head == PREPARE {
+            let mut to = from;
+            to.write_all(&[PREPARED])?;
+            head = word()?;
+        }
         if head == REFUSAL {
             bail!("the switch that runs cannot hand over; restart it instead");
         }
@@ -387,12 +422,12 @@ pub fn ready(stream: &UnixStream) -> anyhow::Result<()> {
     }
 }
 
-/// Waits until the new process has everything, and lets it go.
+/// Waits for so long until the new process has everything, and lets it go.
 ///
 /// # Errors
 /// It failed: the old process goes on.
-pub fn let_go(stream: &UnixStream) -> anyhow::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+pub fn let_go(stream: &UnixStream, patience: Duration) -> anyhow::Result<()> {
+    stream.set_read_timeout(Some(patience))?;
     let (mut stream, mut byte) = (stream, [0]);
     let ready = stream.read_exact(&mut byte);
     if ready.is_ok() && byte == [READY] {

@@ -1,5 +1,7 @@
 //! A switch that runs: its configuration in force, and the configuration of another file.
 
+mod places;
+
 use std::{
     collections::HashMap,
     fs::{self, File, Metadata},
@@ -35,24 +37,24 @@ use crate::{
     ledger::Ledger,
     mesh,
     port::Port,
-    shm::{self, cable::Cable, layout::Layout, pfc::FlowControl, session::Before},
+    shm::{cable::Cable, pfc::FlowControl},
     tap::Tap,
     vhost::{
-        Offer,
         device::Device,
         link::{Connection, Link, STOPS_WITHIN},
-        session::{Mode, Session},
     },
     worker::{Handle, Pace, Running, Worker},
-    xdp::{self, Xdp},
+    xdp::Xdp,
 };
+
+use places::{Ahead, begin, in_words, open, refuse_other_sockets};
 
 /// Between two looks whether a port's frames have come home.
 const LATER: Duration = Duration::from_millis(1);
 
 /// All connections of a predecessor have heard again what was said on them within this time, or
 /// their guests' frames wait.
-const BEGIN_WITHIN: Duration = Duration::from_secs(2);
+const BEGIN_WITHIN: Duration = Duration::from_millis(25);
 
 /// Why a descriptor was not copied.
 const DESCRIPTORS: &str = "a descriptor was not copied: raise `ulimit -n`";
@@ -72,6 +74,22 @@ pub struct Reload {
     pub flows_rematched: u64,
     /// Keys of `[switch]` that another start needs.
     pub needs_restart: bool,
+}
+
+impl Reload {
+    /// What was done, for an error that came then.
+    fn so_far(&self) -> String {
+        let names = |names: &[String]| match names.is_empty() {
+            true => "none".to_owned(),
+            false => names.join(", "),
+        };
+        format!(
+            "stopped half-way: removed {}; changed {}; added {}",
+            names(&self.removed),
+            names(&self.changed),
+            names(&self.added)
+        )
+    }
 }
 
 /// A switch that runs.
@@ -109,6 +127,7 @@ impl Service {
         // Nothing was sent before all ports and their addresses were there.
         state.each(|worker| worker.engine.remember())?;
         state.each(|worker| worker.rests = false)?;
+        state.keep_interfaces(&config.ports);
         state.config = config;
         Ok(Self::new(running, state))
     }
@@ -155,15 +174,25 @@ impl Service {
         state.each(|worker| worker.rests = false)?;
         let outage_ns = handover::clock_ns().saturating_sub(estate.stopped_ns);
         links.iter().for_each(|link| link.own());
+        state.keep_interfaces(&config.ports);
         state.config = config;
         Ok((Self::new(running, state), estate.control, outage_ns))
     }
 
-    /// Hands everything to a process that takes over, and is replaced by it.
+    /// Hands everything to a process that takes over, and is replaced by it. One that `prepares`
+    /// must answer before anything is stopped.
     ///
     /// # Errors
     /// The other process failed; this one goes on.
-    pub fn hand_over(&self, stream: &UnixStream, control: &UnixListener) -> anyhow::Result<()> {
+    pub fn hand_over(
+        &self,
+        stream: &UnixStream,
+        control: &UnixListener,
+        prepares: bool,
+    ) -> anyhow::Result<()> {
+        if prepares {
+            handover::prepare(stream)?;
+        }
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // Nothing has stopped yet if these fail.
         let control = control.try_clone().context(DESCRIPTORS)?;
@@ -176,8 +205,10 @@ impl Service {
         let links = links.concat();
         let done = stop(&links)
             .and_then(|connections| state.estate(control, ledger, connections))
-            .and_then(|estate| estate.send(stream))
-            .and_then(|()| handover::let_go(stream));
+            .and_then(|estate| {
+                estate.send(stream)?;
+                handover::let_go(stream, estate.patience())
+            });
         if done.is_ok() {
             self.is_replaced.store(true, Ordering::Release);
             return Ok(());
@@ -227,9 +258,10 @@ impl Service {
     /// Puts another configuration in force. Ports that it does not change are not touched.
     ///
     /// # Errors
-    /// A port would move to another thread, or `lossless` is another where something has `pfc`:
-    /// nothing has changed. A new port's socket or interface cannot be had: the changes before it
-    /// are in force.
+    /// A port would move to another thread, `lossless` is another where something has `pfc`, or a
+    /// new port's socket or TAP interface cannot be had: nothing has changed. One that a port of
+    /// before has to give back first, or an interface by AF_XDP, cannot be had: the error says what
+    /// was done before it.
     pub fn reload(&self, config: Config) -> anyhow::Result<Reload> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.refuse_moves(&config)?;
@@ -251,11 +283,6 @@ impl Service {
                     ),
             ..Reload::default()
         };
-        if state.config.adapters != config.adapters {
-            adapter::apply(&config.adapters)?;
-            state.config.adapters.clone_from(&config.adapters);
-        }
-        state.govern(&config, &mut reload)?;
         let before = state.config.ports.clone();
         let lost = state.each(|worker| worker.engine.lost())?.concat();
         let kept = |port: &PortConfig| {
@@ -265,26 +292,25 @@ impl Service {
             let mut new = config.ports.iter();
             new.any(|new| new.name == port.name && in_words(new) == in_words(port))
         };
-        for port in before.iter().filter(|port| !kept(port)) {
-            let number = state.number(&port.name)?;
-            state.remove(&port.name)?;
-            state.ledger.forget(number);
-            reload.removed.push(port.name.clone());
+        let (stay, go): (Vec<_>, Vec<_>) = before.into_iter().partition(kept);
+        let is_new = |port: &PortConfig| !stay.iter().any(|old| old.name == port.name);
+        let is_free = |port: &PortConfig| {
+            let mut gone = go.iter();
+            !gone.any(|old| old.kind.place() == port.kind.place())
+        };
+        let mut ahead = Ahead::default();
+        let ports = config.ports.iter();
+        for port in ports.filter(|port| is_new(port) && is_free(port)) {
+            ahead.open(port).context("nothing has changed")?;
         }
-        for port in &config.ports {
-            let old = before.iter().find(|old| old.name == port.name && kept(old));
-            match old {
-                Some(old) if is_same(old, port) => {}
-                Some(_) => {
-                    state.change(port)?;
-                    reload.changed.push(port.name.clone());
-                }
-                None => {
-                    state.add(port, None)?;
-                    reload.added.push(port.name.clone());
-                }
-            }
+        if state.config.adapters != config.adapters {
+            adapter::apply(&config.adapters).context("nothing has changed")?;
+            state.config.adapters.clone_from(&config.adapters);
         }
+        state.govern(&config, &mut reload)?;
+        let done = state.replace(&config.ports, [&stay, &go], ahead, &mut reload);
+        state.keep_interfaces(&config.ports);
+        done.with_context(|| reload.so_far())?;
         Ok(reload)
     }
 
@@ -321,26 +347,6 @@ fn stop(links: &[(u16, Arc<Link>)]) -> anyhow::Result<HashMap<u16, Connection>> 
         }
     }
     Ok(connections)
-}
-
-/// The kernel gives a queue of an interface to one process at a time, and the one that runs must
-/// keep it until all has gone over.
-fn refuse_other_sockets(old: &handover::Bay, config: &PortConfig) -> anyhow::Result<()> {
-    match &config.kind {
-        Kind::Xdp(wanted)
-            if old
-                .kind
-                .starts_with(&format!("AF_XDP at {},", wanted.interface)) =>
-        {
-            bail!(
-                "port {}: the switch that runs has {} with another `queues`, `ring` or `mode`; \
-                 have it reload this file first, or restart it",
-                config.name,
-                wanted.interface
-            )
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Whether a port is as before; on which thread it is to be has been looked at.
@@ -573,6 +579,7 @@ impl State {
             old.connection = None;
         }
         let (counters, closed) = (old.counters, old.closed.take());
+        open(config, &mut old)?;
         let number = self.choose_number(&config.name)?;
         let thread = self.choose_thread(config);
         let handle = self.handles[thread].clone();
@@ -583,7 +590,7 @@ impl State {
             }
             Kind::Tap(name) => Port::Tap(Box::new(match old.tap.take() {
                 Some(file) => Tap::over(file, name),
-                None => Tap::open(name, config.backpressure)?,
+                None => bail!("port {}: its interface was not opened", config.name),
             })),
             Kind::Xdp(wanted) => Port::Xdp(Box::new(
                 match old.xdp.take() {
@@ -692,7 +699,69 @@ impl State {
         Ok(())
     }
 
-    fn change(&mut self, config: &PortConfig) -> anyhow::Result<()> {
+    /// Ports of a new configuration take the place of those that go, beside those that stay.
+    fn replace(
+        &mut self,
+        ports: &[PortConfig],
+        [stay, go]: [&[PortConfig]; 2],
+        mut ahead: Ahead,
+        reload: &mut Reload,
+    ) -> anyhow::Result<()> {
+        for port in go {
+            let number = self.number(&port.name)?;
+            self.remove(&port.name)?;
+            self.ledger.forget(number);
+            reload.removed.push(port.name.clone());
+            if let (Kind::Tap(interface), true) = (&port.kind, port.persists) {
+                tracing::info!(
+                    interface,
+                    "the interface stays; `ip link delete` removes it"
+                );
+            }
+        }
+        for port in ports {
+            match stay.iter().find(|old| old.name == port.name) {
+                Some(old) if is_same(old, port) => {}
+                Some(old) => {
+                    self.change(old, port)?;
+                    reload.changed.push(port.name.clone());
+                }
+                None => {
+                    self.add(port, ahead.0.remove(&port.name))?;
+                    reload.added.push(port.name.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Interfaces of TAP ports outlive this process, where their ports do not say otherwise.
+    fn keep_interfaces(&self, ports: &[PortConfig]) {
+        let wanted = |port: &&PortConfig| port.persists && matches!(port.kind, Kind::Tap(_));
+        for port in ports.iter().filter(wanted) {
+            let Ok(number) = self.number(&port.name) else {
+                continue;
+            };
+            let order = move |worker: &mut Worker| match worker.engine.bay_mut(number) {
+                Some(bay) => match &bay.port {
+                    Port::Tap(tap) => tap.persist().map_err(|error| error.to_string()),
+                    _ => Ok(()),
+                },
+                None => Ok(()),
+            };
+            if let Err(error) = self.handle(number).call(order).and_then(|done| done) {
+                let port = &port.name;
+                tracing::warn!(port, error, "its interface ends with this process");
+            }
+        }
+    }
+
+    fn change(&mut self, old: &PortConfig, config: &PortConfig) -> anyhow::Result<()> {
+        if let (true, Kind::VhostUser(path, ..) | Kind::Shm(path, _)) =
+            (old.access != config.access, &config.kind)
+        {
+            config.access.apply(path)?;
+        }
         let number = self.number(&config.name)?;
         let (member, filter) = (config.member.clone(), config.filter.clone());
         self.each(move |worker| worker.engine.change(number, member, filter))?;
@@ -760,44 +829,6 @@ impl State {
     }
 }
 
-/// Starts the session of a port that has one, with what another process had.
-fn begin(
-    config: &PortConfig,
-    old: handover::Bay,
-    number: u16,
-    handle: &Handle,
-) -> anyhow::Result<Option<Session>> {
-    let listens =
-        |listener: &UnixListener, mode, path| mode == Mode::Server && is_at(listener, path);
-    let owner = handle.clone();
-    let session = match &config.kind {
-        Kind::Tap(_) | Kind::Xdp(_) => return Ok(None),
-        Kind::VhostUser(path, mode, pairs) => {
-            let offer = Offer {
-                pairs: *pairs,
-                mac: match config.filter.macs[..] {
-                    [only] => Some(only),
-                    _ => None,
-                },
-                in_order: config.in_order,
-            };
-            let listener = old.listener.filter(|it| listens(it, *mode, path));
-            match (listener, old.connection) {
-                (None, None) => Session::start(path, *mode, offer, number, owner),
-                (listener, begin) => Session::go_on(path, listener, begin, offer, number, owner),
-            }
-        }
-        Kind::Shm(path, wanted) => {
-            let before = Before {
-                listener: old.listener.filter(|it| listens(it, wanted.mode, path)),
-                connection: old.connection.zip(old.cable),
-            };
-            shm::session::start(path, *wanted, before, number, owner)
-        }
-    };
-    session.map(Some)
-}
-
 /// Whether the state in use is the one at a path.
 fn is_state(file: &File, path: &Path) -> anyhow::Result<()> {
     let id = |about: Metadata| (about.dev(), about.ino());
@@ -812,53 +843,6 @@ fn is_state(file: &File, path: &Path) -> anyhow::Result<()> {
         0 => bail!("the state of the switch that runs was removed; restart it instead"),
         _ => bail!("`state` must be {used}, which the switch that runs has"),
     }
-}
-
-/// What is behind a port, in words that the next version writes alike.
-fn in_words(port: &PortConfig) -> String {
-    match &port.kind {
-        Kind::VhostUser(path, mode, pairs) => {
-            let verb = match mode {
-                Mode::Server => "listens",
-                Mode::Client => "connects",
-            };
-            let order = if port.in_order { ", in order" } else { "" };
-            format!("{pairs} queue pairs, {verb} at {}{order}", path.display())
-        }
-        Kind::Tap(name) if port.backpressure => format!("interface {name}, held back"),
-        Kind::Tap(name) => format!("interface {name}"),
-        Kind::Xdp(xdp::Wanted {
-            interface,
-            queues,
-            ring,
-            mode,
-        }) => {
-            let queues = queues.map_or("all".to_owned(), |count| count.to_string());
-            let mode = mode.name();
-            format!("AF_XDP at {interface}, {queues} queues of {ring} entries, {mode}")
-        }
-        Kind::Shm(path, wanted) => {
-            let verb = match wanted.mode {
-                Mode::Server => "listens",
-                Mode::Client => "connects",
-            };
-            let Layout { slots, buffer } = wanted.layout;
-            let pfc = match wanted.pfc {
-                Some(pfc) => format!(" with PFC of {} bit/s, {} ns", pfc.rate_bps, pfc.delay_ns),
-                None => String::new(),
-            };
-            format!(
-                "cable of {slots} times {buffer} bytes{pfc}, {verb} at {}",
-                path.display()
-            )
-        }
-    }
-}
-
-/// Whether a socket listens at a path.
-fn is_at(listener: &UnixListener, path: &Path) -> bool {
-    let address = listener.local_addr().ok();
-    address.is_some_and(|address| address.as_pathname() == Some(path))
 }
 
 /// A key that tenants do not know.

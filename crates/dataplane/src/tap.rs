@@ -29,6 +29,7 @@ const TUNGETIFF: libc::Ioctl = 0x8004_54d2;
 /// The network namespace of the interface (Linux 5.2).
 const TUNGETDEVNETNS: libc::Ioctl = 0x54e3;
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
+const TUNSETPERSIST: libc::Ioctl = 0x4004_54cb;
 const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0;
 const TUNSETVNETHDRSZ: libc::Ioctl = 0x4004_54d8;
 const IFF_TAP: i16 = 2;
@@ -114,6 +115,22 @@ impl Tap {
             held: 0,
             whole: Vec::new(),
         }
+    }
+
+    /// Its descriptor, for [`Tap::over`].
+    pub fn into_file(self) -> File {
+        self.file
+    }
+
+    /// Lets the interface outlive this process, with its address, its bridge and its state. One that
+    /// somebody else made does so already.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn persist(&self) -> io::Result<()> {
+        // SAFETY: this request takes a number and no pointer.
+        let kept = unsafe { libc::ioctl(self.file.as_raw_fd(), TUNSETPERSIST, 1 as libc::c_ulong) };
+        succeed(kept)
     }
 
     /// Its descriptor, readable when the kernel has frames.

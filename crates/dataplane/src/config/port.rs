@@ -1,6 +1,10 @@
 //! A port, as the configuration describes it.
 
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use sluicegate_config::{
     document::Value,
@@ -13,7 +17,10 @@ use sluicegate_vswitch::{
     learning::{Mac, Membership, VLANS},
 };
 
-use super::{Kind, PortConfig, THREADS_MAX};
+use super::{
+    Kind, PortConfig, THREADS_MAX,
+    access::{self, Access},
+};
 use crate::{
     lanes::{Lanes, PRIORITIES, Priority},
     shm::{
@@ -58,11 +65,53 @@ fn read_thread(table: &Table<'_>, threads: usize) -> Option<usize> {
     Some(number)
 }
 
-pub(super) fn read_port(
-    table: Table<'_>,
-    (lanes, has_policy): (Lanes, bool),
-    threads: usize,
-) -> Option<PortConfig> {
+/// What holds for all ports.
+pub(super) struct Common<'a> {
+    pub(super) lanes: Lanes,
+    pub(super) has_policy: bool,
+    pub(super) threads: usize,
+    pub(super) access: Access,
+    /// Where the switch has its control socket, and its state.
+    pub(super) reserved: [&'a Path; 2],
+}
+
+/// The path of a socket is short enough, and not the switch's own.
+fn check_place(table: &Table<'_>, reserved: [&Path; 2]) {
+    for key in ["vhost_user", "shm"] {
+        let Some(item) = table.get(key) else { continue };
+        access::check_length(table, key);
+        let path = item.text().map(Path::new);
+        for (own, what) in reserved.into_iter().zip(["control socket", "state"]) {
+            if path == Some(own) {
+                let reason = format!("the switch has its {what} at {}", own.display());
+                item.complain(reason, "give the port a path of its own");
+            }
+        }
+    }
+}
+
+/// Keys that only ports with a socket have at which the switch listens.
+fn read_access(table: &Table<'_>, kind: Option<&Kind>, all: Access) -> Access {
+    let listens = match kind {
+        Some(Kind::VhostUser(_, mode, _)) => *mode == Mode::Server,
+        Some(Kind::Shm(_, wanted)) => wanted.mode == Mode::Server,
+        _ => false,
+    };
+    for key in ["socket_mode", "socket_group"] {
+        if !listens && table.get(key).is_some() {
+            table.refuse(key, "the switch makes no socket for this port");
+        }
+    }
+    Access::read(table).or(all)
+}
+
+pub(super) fn read_port(table: Table<'_>, all: &Common<'_>) -> Option<PortConfig> {
+    let &Common {
+        lanes,
+        has_policy,
+        threads,
+        ..
+    } = all;
     let name = table.text("name").map(str::to_owned);
     if name.is_none() {
         table.require("name", "give the port a name, such as name = \"vm1\"");
@@ -75,6 +124,7 @@ pub(super) fn read_port(
         table.text("shm"),
     );
     let xdp = table.text("xdp");
+    let persist = table.boolean("persist");
     let (in_order, backpressure) = (table.boolean("in_order"), table.boolean("backpressure"));
     if in_order.is_some() && socket.is_none() {
         table.refuse(
@@ -93,12 +143,12 @@ pub(super) fn read_port(
             }
         }
     }
-    if backpressure.is_some() && tap.is_none() {
-        table.refuse(
-            "backpressure",
-            "only a port with tap = \"INTERFACE\" has it",
-        );
+    for key in ["backpressure", "persist"] {
+        if tap.is_none() && table.get(key).is_some() {
+            table.refuse(key, "only a port with tap = \"INTERFACE\" has it");
+        }
     }
+    check_place(&table, all.reserved);
     refuse_of_others(&table, shm.is_some(), xdp.is_some());
     let kind = match (socket, tap, shm, xdp) {
         (Some(socket), None, None, None) => {
@@ -139,6 +189,7 @@ pub(super) fn read_port(
             None
         }
     };
+    let access = read_access(&table, kind.as_ref(), all.access);
     let member = read_member(&table);
     let filter = read_filter(&table);
     let priority = table.get("priority").and_then(|item| read_priority(&item));
@@ -155,6 +206,8 @@ pub(super) fn read_port(
         tenant: tenant.unwrap_or_else(|| name.clone()),
         in_order: in_order == Some(true),
         backpressure: backpressure == Some(true),
+        persists: persist != Some(false),
+        access,
         name,
         kind,
         member,

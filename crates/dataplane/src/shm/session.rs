@@ -27,6 +27,7 @@ use super::{
     pfc::Settings,
 };
 use crate::{
+    config::Access,
     offload::Takes,
     vhost::{
         Change, Owner,
@@ -78,7 +79,9 @@ pub fn start(
     owner: impl Owner,
 ) -> anyhow::Result<Session> {
     let listener = match (wanted.mode, before.listener) {
-        (Mode::Server, None) if before.connection.is_none() => Some(listen(path)?),
+        (Mode::Server, None) if before.connection.is_none() => {
+            Some(listen(path, Access::default())?)
+        }
         (_, listener) => listener,
     };
     let (begin, mut state) = before.connection.unzip();

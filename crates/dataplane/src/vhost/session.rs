@@ -41,6 +41,7 @@ use super::{
     relay::{Reader, Relay},
 };
 use crate::{
+    config::Access,
     memory::{Log, Memory, REGIONS_MAX, Refused, Region},
     ring::Addresses,
 };
@@ -84,7 +85,7 @@ impl Session {
         owner: impl Owner,
     ) -> anyhow::Result<Self> {
         let listener = match mode {
-            Mode::Server => Some(listen(path)?),
+            Mode::Server => Some(listen(path, Access::default())?),
             Mode::Client => None,
         };
         Self::go_on(path, listener, None, offer, port, owner)
@@ -144,15 +145,21 @@ impl Session {
         };
         let (ends, connection) = (Arc::clone(&session.ends), Arc::clone(&session.connection));
         let (path, mut begin, mut pause) = (path.to_owned(), begin, RETRY);
+        let mut complaints = Complaints::default();
         let thread = thread::Builder::new()
             .name(format!("port-{port}"))
             .spawn(move || {
                 while !ends.load(Ordering::Acquire) {
                     let next = link.connect(|| match begin.take() {
-                        None => connect(listener.as_ref(), &path).map(|stream| Connection {
-                            stream,
-                            said: Vec::new(),
-                        }),
+                        None => {
+                            let connected = connect(listener.as_ref(), &path);
+                            complaints
+                                .hear(port, &path, connected)
+                                .map(|stream| Connection {
+                                    stream,
+                                    said: Vec::new(),
+                                })
+                        }
                         begin => begin,
                     });
                     let mut is_good = false;
@@ -227,8 +234,37 @@ fn rest(pause: Duration, ends: &AtomicBool) {
     }
 }
 
+/// Why there is no connection, said once for each reason in a row.
+#[derive(Debug, Default)]
+struct Complaints(Option<io::ErrorKind>);
+
+impl Complaints {
+    fn hear<T>(&mut self, port: u16, path: &Path, result: io::Result<T>) -> Option<T> {
+        let error = match result {
+            Ok(stream) => {
+                self.0 = None;
+                return Some(stream);
+            }
+            Err(error) => error,
+        };
+        // Nobody asks for a connection, or nobody listens yet.
+        let waits = matches!(
+            error.kind(),
+            io::ErrorKind::WouldBlock | io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+        );
+        if !waits && self.0.replace(error.kind()) != Some(error.kind()) {
+            let path = path.display();
+            tracing::warn!(port, %path, %error, "no connection; it is tried again");
+        }
+        None
+    }
+}
+
+/// Connections that wait to be accepted, at most.
+const BACKLOG: i32 = 128;
+
 /// A socket that listens at a path.
-pub(crate) fn listen(path: &Path) -> anyhow::Result<UnixListener> {
+pub(crate) fn listen(path: &Path, access: Access) -> anyhow::Result<UnixListener> {
     let explain = |error: &dyn std::fmt::Display| {
         anyhow::anyhow!("cannot listen at {}: {error}", path.display())
     };
@@ -250,29 +286,46 @@ pub(crate) fn listen(path: &Path) -> anyhow::Result<UnixListener> {
         // What is left of a process that was killed.
         std::fs::remove_file(path).map_err(|error| explain(&error))?;
     }
-    let listener = UnixListener::bind(path).map_err(|error| explain(&error))?;
-    listener
-        .set_nonblocking(true)
-        .map_err(|error| explain(&error))?;
-    Ok(listener)
+    bind(path, access).map_err(|error| explain(&error))
 }
 
-/// The next connection, or `None` if there is none yet.
-fn connect(listener: Option<&UnixListener>, path: &Path) -> Option<UnixStream> {
+/// A socket that has its mode and group before anybody can connect. It does not block.
+///
+/// # Errors
+/// The kernel's reason.
+pub(crate) fn bind(path: &Path, access: Access) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    let listens = access
+        .apply(path)
+        .and_then(|()| Ok(rustix::net::listen(&socket, BACKLOG)?));
+    if listens.is_err() {
+        // Nobody has it yet.
+        let _ = std::fs::remove_file(path);
+    }
+    listens.map(|()| socket.into())
+}
+
+/// The next connection.
+///
+/// # Errors
+/// There is none yet, or why there can be none.
+fn connect(listener: Option<&UnixListener>, path: &Path) -> io::Result<UnixStream> {
     match listener {
         Some(listener) => {
-            let (stream, _) = listener.accept().ok()?;
-            stream.set_nonblocking(false).ok()?;
-            Some(stream)
+            let (stream, _) = listener.accept()?;
+            stream.set_nonblocking(false)?;
+            Ok(stream)
         }
         None => {
             // Who listens may let nobody in: that is not waited for.
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
-            rustix::net::connect(&socket, &SocketAddrUnix::new(path).ok()?).ok()?;
+            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+            rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
             let stream = UnixStream::from(socket);
-            stream.set_nonblocking(false).ok()?;
-            Some(stream)
+            stream.set_nonblocking(false)?;
+            Ok(stream)
         }
     }
 }
