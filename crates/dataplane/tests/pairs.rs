@@ -50,9 +50,10 @@ fn run(threads: &str, second: u64) {
     // By guest and parity: what it has sent, and what it expects; by guest, what came by each pair.
     let (mut sent, mut next, mut came) = ([[0, 1]; 2], [[0, 1]; 2], [[0; 2]; 2]);
     until("all frames", || {
-        for parity in 0..2 {
-            send(&mut a, 1, 2, &mut sent[0][parity]);
-            send(&mut b, 2, 1, &mut sent[1][parity]);
+        let [of_a, of_b] = &mut sent;
+        for (of_a, of_b) in of_a.iter_mut().zip(of_b) {
+            send(&mut a, 1, 2, of_a);
+            send(&mut b, 2, 1, of_b);
             a.change_pair();
             b.change_pair();
         }
