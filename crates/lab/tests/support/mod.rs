@@ -92,6 +92,7 @@ pub fn variant(congestion_control: &str, traffic: Vec<Traffic>) -> Variant {
         duration: Duration::from_millis(600),
         ip_version: 4,
         mtu_bytes: 1500,
+        is_crossbar: false,
         hosts: ["left", "right"]
             .map(|name| Host { name: name.into() })
             .into(),
