@@ -153,6 +153,12 @@ impl Machine {
         (number(all), number(missing))
     }
 
+    /// How often frames were missing, one after the other.
+    fn gaps(&self) -> usize {
+        let log = self.log();
+        log.lines().filter(|line| line.starts_with("gap ")).count()
+    }
+
     /// Nothing came that must not.
     fn is_right(&self) {
         let log = self.log();
@@ -242,6 +248,9 @@ fn nor_with_two_threads() {
     kill_switch("qemu-2", "threads = 2");
 }
 
+/// How often the switch is killed.
+const KILLS: usize = 5;
+
 /// One machine is connected in each mode. QEMU drops what guests send while there is no switch.
 fn kill_switch(name: &str, switch: &str) {
     let ports = [("a", ""), ("b", "listen = false"), ("tell", "")];
@@ -249,15 +258,19 @@ fn kill_switch(name: &str, switch: &str) {
     let directory = process.directory.clone();
     let a = Machine::start(&directory, "a", Mode::Client, "1 2", &[]);
     let b = Machine::start(&directory, "b", Mode::Server, "2 1", &[]);
-    for _ in 0..5 {
+    for _ in 0..KILLS {
         a.receives(2000);
         b.receives(2000);
         process.kill(|| ());
     }
     a.receives(2000);
     stop(&process.socket("tell"), [1, 2]);
-    for (came, missing) in [a.done(), b.done()] {
+    for machine in [&a, &b] {
+        let (came, missing) = machine.done();
         assert!(came - missing >= 10_000, "{came}, {missing} missing");
+        // Those of the time until the sender is connected again, and until the receiver is.
+        let gaps = machine.gaps();
+        assert!(gaps <= 2 * KILLS, "{gaps} gaps, {missing} missing");
     }
     // Nothing comes twice afterwards.
     thread::sleep(Duration::from_millis(200));
