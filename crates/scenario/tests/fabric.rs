@@ -457,6 +457,29 @@ fn schemes_of_priorities_that_cannot_be_are_refused() {
     }
 }
 
+#[test]
+fn times_of_routing_that_say_nothing_are_refused() {
+    let tree = "[network]\ntopology = 'k-ary-n-tree'\nk = 2\nn = 2\n";
+    let floor = format!(
+        "{tree}routing = 'r3c2'\npath_timer = '999ns'\n[network.cee]\nqcn = {{}}\n\
+         [traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h4'\n"
+    );
+    let found = refusal(&floor);
+    assert!(
+        found.contains("path_timer") && found.contains("1us"),
+        "{found}"
+    );
+    one(&floor.replace("999ns", "1us"));
+    let alone = format!(
+        "{tree}reroute_delay = '1ms'\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h4'\n"
+    );
+    let found = refusal(&alone);
+    assert!(found.contains("reroute_delay"), "{found}");
+    one(&format!(
+        "{alone}[[event]]\nat = '1s'\nlink_down = ['a1-e1']\n"
+    ));
+}
+
 /// Without notifications in its priority such a scheme would be D-mod-k.
 #[test]
 fn a_scheme_that_reacts_to_notifications_needs_those_of_its_priority() {
