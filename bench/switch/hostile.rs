@@ -105,8 +105,9 @@ impl Attack {
             Self::Garbage => {
                 let bytes =
                     (0..300u64).map(|at| (((at ^ count).wrapping_mul(0x9e37_79b9)) >> 13) as u8);
-                // The next one when the switch has ended this one or waits for more: it rests between
-                // connections, and the next attack is not to wait behind all that could be opened.
+                // The next one when the switch has ended this one or waits for more: it rests
+                // between connections, and the next attack is not to wait behind all that could be
+                // opened.
                 if let Ok(mut stream) = UnixStream::connect(socket) {
                     stream.set_read_timeout(Some(GARBAGE_WAITS)).ok();
                     stream.write_all(&bytes.collect::<Vec<_>>()).ok();

@@ -53,8 +53,8 @@ pub fn of_guests(guests: &mut [Guest], span: Span) -> Result<Vec<u64>> {
     Ok(times)
 }
 
-/// The same without a switch: a thread on a CPU waits for an eventfd with epoll, as the switch does,
-/// and says when it runs.
+/// The same without a switch: a thread on a CPU waits for an eventfd with epoll, as the switch
+/// does, and says when it runs.
 pub fn bare(cpu: usize, span: Span) -> Result<Vec<u64>> {
     let wakes = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let woken = Arc::new(AtomicU64::new(0));

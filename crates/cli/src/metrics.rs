@@ -29,8 +29,9 @@ use crate::{
 ///
 /// Reads the kernel's pinned state, so it also works while no agent runs and enforcement goes on,
 /// and asks the userspace switch, if it runs: sums are those of both, and its ports are told
-/// whether it has a policy or not. With --switch it asks the switch alone. For node_exporter's textfile collector; where the agent can be scraped, `sluicegate agent --metrics
-/// ADDRESS:PORT` is simpler.
+/// whether it has a policy or not. With --switch it asks the switch alone. For node_exporter's
+/// textfile collector; where the agent can be scraped, `sluicegate agent --metrics ADDRESS:PORT`
+/// is simpler.
 ///
 /// Sums over flows that come and go (`sluicegate_tenant_…`) and distributions need repeated
 /// readings of the table: only --follow has them.

@@ -768,11 +768,11 @@ pub mod guard {
         let used = USED.load(Ordering::Acquire) as usize;
         let mut entries = ENTRIES[..used].iter();
         let found = entries.find_map(|entry| Some((entry, entry.with(address)?)));
-        // SAFETY: the thread that runs this handler accesses a mapping at `address`. If it is one of
-        // ours, the access borrows what owns the mapping, so neither the mapping nor its entry goes
-        // before this returns. Mappings do not overlap, and an entry is empty before its mapping
-        // goes, so a range that was read at one time and has the address is that mapping's. A
-        // second look, which finds the same, costs nothing. Nothing borrows from its bytes.
+        // SAFETY: the thread that runs this handler accesses a mapping at `address`. If it is one
+        // of ours, the access borrows what owns the mapping, so neither the mapping nor its entry
+        // goes before this returns. Mappings do not overlap, and an entry is empty before its
+        // mapping goes, so a range that was read at one time and has the address is that mapping's.
+        // A second look, which finds the same, costs nothing. Nothing borrows from its bytes.
         unsafe {
             let mapped = found.is_some_and(|(entry, (start, bytes))| {
                 if entry.with(address) != Some((start, bytes)) {

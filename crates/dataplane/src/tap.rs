@@ -122,8 +122,8 @@ impl Tap {
         self.file
     }
 
-    /// Lets the interface outlive this process, with its address, its bridge and its state. One that
-    /// somebody else made does so already.
+    /// Lets the interface outlive this process, with its address, its bridge and its state. One
+    /// that somebody else made does so already.
     ///
     /// # Errors
     /// The kernel's reason.

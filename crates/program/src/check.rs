@@ -246,8 +246,9 @@ impl Untimed<'_> {
 
 /// Runs the program without time: messages up to `eager_bytes` leave at once, longer ones when
 /// their receives are posted. Without wildcards the order changes nothing. Messages for ranks that
-/// are `open` are taken to be there when they are asked for, and to be asked for when they are sent:
-/// what stands still even so does in every order. Returns whether each other message was received.
+/// are `open` are taken to be there when they are asked for, and to be asked for when they are
+/// sent: what stands still even so does in every order. Returns whether each other message was
+/// received.
 fn deadlocks(program: &Program, open: &[bool], eager_bytes: u64) -> Result<bool, Fault> {
     let mut ranks: Vec<Untimed<'_>> = (program.ranks.iter().zip(open))
         .map(|(rank, open)| Untimed {

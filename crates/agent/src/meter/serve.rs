@@ -74,8 +74,8 @@ impl Meter {
         Self::with(Source::Pins(pins, None), netns, programs)
     }
 
-    /// Of what is found elsewhere than in pins, or in both; `None`: nothing enforces, and that is no
-    /// failure. `name` may stand for that of a network namespace.
+    /// Of what is found elsewhere than in pins, or in both; `None`: nothing enforces, and that is
+    /// no failure. `name` may stand for that of a network namespace.
     pub fn of(name: &str, look: impl Fn() -> Result<Option<Snapshot>> + Send + 'static) -> Self {
         let source = Source::Other(Box::new(look));
         Self::with(source, name.to_owned(), Box::new(Vec::new))

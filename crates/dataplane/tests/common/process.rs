@@ -45,7 +45,8 @@ impl Process {
     pub fn replace(&mut self) -> u64 {
         let mut line = String::new();
         let mut next = None;
-        // On a busy machine a successor may be too late: the running one goes on, and the next tries.
+        // On a busy machine a successor may be too late: the running one goes on, and the next
+        // tries.
         for _ in 0..5 {
             let mut child = Self::run(&self.directory, &["--take-over"]);
             let output = child.stdout.as_mut().expect("piped");
