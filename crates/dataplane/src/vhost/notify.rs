@@ -7,9 +7,10 @@
 //! - An eventfd is signalled by the kernel, as vhost does in the kernel: an asynchronous read of
 //!   nothing ends at once, and its end adds 1 to the eventfd (`IOCB_FLAG_RESFD` of io_submit(2)).
 //!   A full counter stays full, and nothing waits.
-//! - A pipe (User-Mode Linux is called through one) is written by a thread of its own. Its lock is
-//!   held while a process that uses it copies, so not even a write with `O_NONBLOCK` is safe. The
-//!   same is done with eventfds where the kernel has no asynchronous reads.
+//! - A pipe or a socket (User-Mode Linux is called through one of a pair) is written by a thread of
+//!   its own. A pipe's lock is held while a process that uses it copies, so not even a write with
+//!   `O_NONBLOCK` is safe. The same is done with eventfds where the kernel has no asynchronous
+//!   reads.
 //!
 //! Kicks are read with `RWF_NOWAIT`, whatever the flags of the descriptor are.
 
@@ -44,13 +45,14 @@ pub type Writers = Arc<()>;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Eventfd,
-    Pipe,
+    /// A pipe or a socket.
+    Stream,
 }
 
 fn kind(file: &File) -> Result<Kind, String> {
     let about = file.metadata().map_err(|error| error.to_string())?;
-    if about.file_type().is_fifo() {
-        return Ok(Kind::Pipe);
+    if about.file_type().is_fifo() || about.file_type().is_socket() {
+        return Ok(Kind::Stream);
     }
     let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
     let link = link.map_err(|error| format!("a descriptor of unknown kind: {error}"))?;
@@ -72,7 +74,7 @@ impl Kick {
     pub fn new(file: File) -> Result<Self, String> {
         match kind(&file)? {
             Kind::Eventfd => Ok(Self(file)),
-            Kind::Pipe => Err("a ring is to be kicked through what is no eventfd".to_owned()),
+            Kind::Stream => Err("a ring is to be kicked through what is no eventfd".to_owned()),
         }
     }
 
@@ -105,11 +107,11 @@ impl Call {
     /// Of a frontend. A thread that writes for it is counted among the port's.
     ///
     /// # Errors
-    /// It is neither an eventfd nor a pipe, or too many of the port's threads still write.
+    /// It is no eventfd, pipe or socket, or too many of the port's threads still write.
     pub fn new(file: File, writers: &Writers) -> Result<Self, String> {
         let signals = match kind(&file)? {
             Kind::Eventfd => signals(),
-            Kind::Pipe => None,
+            Kind::Stream => None,
         };
         let way = match signals {
             Some(signals) => Way::Signal(signals, file),
@@ -308,7 +310,11 @@ impl Signals {
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Read, os::fd::OwnedFd, time::Duration};
+    use std::{
+        io::Read,
+        os::{fd::OwnedFd, unix::net::UnixStream},
+        time::Duration,
+    };
 
     use rustix::{
         event::{EventfdFlags, eventfd},
@@ -378,6 +384,14 @@ mod tests {
         while Arc::strong_count(&writers) > 1 {
             thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    #[test]
+    fn a_socket_is_written_by_a_thread() {
+        let (mut reader, writer) = UnixStream::pair().expect("a pair");
+        let call = Call::new(File::from(OwnedFd::from(writer)), &Writers::default());
+        call.expect("a socket").call();
+        reader.read_exact(&mut [0; 8]).expect("a call");
     }
 
     #[test]
