@@ -74,7 +74,7 @@ struct Request {
     /// What to capture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     capture: Option<Asked>,
-    /// Whether who takes over answers before anything is stopped for it.
+    /// Whether the successor answers before the running switch stops anything for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     prepares: bool,
 }

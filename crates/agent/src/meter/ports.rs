@@ -22,7 +22,7 @@ pub struct PortUse {
     pub name: String,
     /// What is behind it: `vhost-user`, `tap`, `xdp` or `shm`.
     pub kind: String,
-    /// Somebody sends and receives there.
+    /// A guest, a peer or an interface uses the port.
     pub is_up: bool,
     /// Frames that came from it, and their bytes.
     pub received: (u64, u64),

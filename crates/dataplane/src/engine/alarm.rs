@@ -32,9 +32,9 @@ impl Board {
 /// Something to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
-    /// A receiver that has taken nothing for long, and who waits for it.
+    /// A receiver that has taken nothing for long, and the ports that wait for it.
     Stalled(u16, Vec<u16>),
-    /// It takes frames again, or nobody waits for it.
+    /// The receiver takes frames again, or no port waits for it.
     Moves(u16),
     /// These ports wait for each other.
     Circle(Vec<u16>),
