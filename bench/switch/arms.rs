@@ -29,7 +29,9 @@ const PAGES_NEEDED: u64 = 512;
 /// The ports.
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-const POLICY: &str = "[[rule]]\nalgorithm = \"dctcp\"\n";
+/// Both vNICs of a connection enforce, and believe each other.
+const POLICY: &str =
+    "trusted = [\"0.0.0.0/0\"]\n[[rule]]\nalgorithm = \"dctcp\"\nmode = \"enforce\"\n";
 
 /// A switch that takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,11 +7,12 @@
 //!     target/release/deps/frames-… 2 1000 plain
 //! ```
 //!
-//! The arguments are threads (1 or 2), bursts of 32 frames, and what is sent:
+//! The arguments are threads (1 or 2), bursts of 32 frames, what is sent, and how many bytes of
+//! data a segment has (10):
 //!
 //! - `plain`: frames of 60 bytes from one guest to the other;
-//! - `tcp`: segments of a connection with 10 bytes of payload each, and an ACK for every second
-//!   one, of which a poll has both;
+//! - `tcp`: segments of a connection and an ACK for every second one, of which a poll has both; the
+//!   sender keeps to the window that it is shown;
 //! - `enforced`: the same, and each port enforces DCTCP.
 //!
 //! With two threads each has a guest, and both are polled by turns: `sender` has the work of the
@@ -42,13 +43,13 @@ use sluicegate_dataplane::{
 use sluicegate_policy::PolicyFile;
 use sluicegate_vswitch::{filter::Filter, learning::Membership};
 
-use self::stream::{Flags, PATCH_AT, Stream, mac, segment};
+use self::stream::{Flags, PATCH, PATCH_AT, Stream, mac, segment, window};
 
 const SIZE: u16 = 256;
 const BURST: u16 = 32;
 const FRAME: usize = 60;
-/// Bytes of a segment.
-const PAYLOAD: usize = 10;
+/// Bytes of a connection's window before an ACK has shown one (RFC 6928).
+const FIRST_WINDOW: u64 = 10 * 1460;
 const GUEST: u64 = 0x10_0000;
 const USER: u64 = 0x7f00_0000_0000;
 const RING: u64 = 0x8000;
@@ -150,6 +151,16 @@ impl Guest {
         count
     }
 
+    /// The window of the last segment that came.
+    fn window(&self) -> u64 {
+        let slot = self.next[0].wrapping_sub(1) % SIZE;
+        let at = GUEST + Self::at(0, slot) + (HEADER + PATCH_AT) as u64;
+        let mut patch = [0; PATCH];
+        let piece = self.memory.guest(at, PATCH as u32).expect("in memory");
+        self.memory.read(piece, &mut patch);
+        window(&patch)
+    }
+
     fn connect(&self, engine: &mut Engine) -> Result<()> {
         let mut apply = |change| {
             let applied = engine.apply(u16::from(self.number), change);
@@ -209,7 +220,9 @@ fn receiver(engine: &mut Engine) {
 fn govern(thread: usize, threads: usize) -> Result<Govern> {
     let file = PolicyFile {
         path: "policy.toml".into(),
-        text: "[[rule]]\nalgorithm = \"dctcp\"\n".to_owned(),
+        text: "trusted = [\"0.0.0.0/0\"]\n\
+               [[rule]]\nalgorithm = \"dctcp\"\nmode = \"enforce\"\n"
+            .to_owned(),
     };
     let (policy, _) = file.policy().map_err(|problems| anyhow!("{problems}"))?;
     let govern = Govern::new(Governing::new(&file, policy), HashKey::FIXED);
@@ -312,7 +325,7 @@ impl Bench {
     }
 
     /// A connection from the first guest to the second.
-    fn connection(&mut self, bursts: usize) -> Result<u64> {
+    fn connection(&mut self, bursts: usize, payload: usize) -> Result<u64> {
         for (from, flags) in [(0, Flags::Syn), (1, Flags::SynAck), (0, Flags::Ack)] {
             let mut frame = segment(from, 1 - from, &[], (flags, 0))?;
             frame.resize(frame.len().max(60), 0);
@@ -321,26 +334,35 @@ impl Bench {
             let arrived = self.settle();
             ensure!(arrived[usize::from(1 - from)] == 1, "{flags:?} is missing");
         }
-        let (mut data, mut acks) = (Stream::data(0, 1, PAYLOAD, 0)?, Stream::acks(1, 0, 0)?);
+        let (mut data, mut acks) = (Stream::data(0, 1, payload, 0)?, Stream::acks(1, 0, 0)?);
         self.guests[0].load(data.frame());
         self.guests[1].load(acks.frame());
         let (mut frames, mut unanswered, mut acknowledged) = (0, 0, 1);
+        let (payload, mut shown, mut sent) = (payload as u64, FIRST_WINDOW, 0);
         for _ in 0..bursts {
-            self.guests[0].send(BURST, &mut data);
+            let room = shown.saturating_sub(data.position() - acknowledged) / payload;
+            let burst = room.min(BURST.into()) as u16;
+            self.guests[0].send(burst, &mut data);
+            sent += u64::from(burst);
             for _ in 0..unanswered / 2 {
-                acknowledged += 2 * PAYLOAD as u64;
+                acknowledged += 2 * payload;
                 acks.acknowledge(acknowledged);
                 self.guests[1].send(1, &mut acks);
             }
             unanswered %= 2;
             let [came_back, came] = self.poll();
             unanswered += came;
+            if came_back > 0 {
+                shown = self.guests[0].window();
+            }
             frames += u64::from(came_back) + u64::from(came);
         }
+        let out = data.position() - acknowledged;
         ensure!(
-            acknowledged + 2 * PAYLOAD as u64 * u64::from(BURST) >= data.position(),
+            out <= 2 * payload * u64::from(BURST),
             "segments are missing"
         );
+        ensure!(sent > bursts as u64, "the connection stands still");
         Ok(frames)
     }
 }
@@ -363,7 +385,7 @@ fn main() -> Result<()> {
     let mut bench = Bench::new(threads, load)?;
     let frames = match load {
         Load::Plain => bench.plain(bursts)?,
-        Load::Tcp | Load::Enforced => bench.connection(bursts)?,
+        Load::Tcp | Load::Enforced => bench.connection(bursts, number(3, 10)?)?,
     };
     println!("{frames} frames with {threads} threads");
     Ok(())

@@ -11,14 +11,16 @@ use sluicegate_dataplane::offload::HEADER;
 
 use crate::{
     driver::{Driver, SIZE},
-    stream::{Clock, Flags, Patch, Stream, ack, number, segment, sent_ns, seq},
+    stream::{Clock, Flags, Patch, Stream, ack, number, segment, sent_ns, seq, window},
     tap::TapGuest,
 };
 
 /// Frames that a guest sends in a row.
 const BURST: usize = 32;
-/// Bytes of a connection that are not acknowledged.
+/// Most bytes of a connection that are not acknowledged.
 const WINDOW: u64 = 64 * 1460;
+/// And before an ACK has shown a window (RFC 6928).
+const FIRST_WINDOW: u64 = 10 * 1460;
 
 /// A frame that arrives later is lost: others may have the switch's CPU for a while.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -235,7 +237,8 @@ fn saturate(guests: &mut [Guest], streams: &mut [Stream], span: Span) -> Result<
 }
 
 /// A connection from the first guest to the last: its segments have `payload` bytes, and every
-/// second one is acknowledged. Segments and ACKs per second. `number` is another one each time.
+/// second one is acknowledged. Its sender keeps to the windows that the ACKs show, as stacks do.
+/// Segments and ACKs per second. `number` is another one each time.
 pub fn connection(guests: &mut [Guest], payload: usize, number: u16, span: Span) -> Result<f64> {
     let last = guests.len() - 1;
     let (from, to) = (0, last as u8);
@@ -247,7 +250,8 @@ pub fn connection(guests: &mut [Guest], payload: usize, number: u16, span: Span)
     let mut acks = Stream::acks(to, from, number)?;
     sender.load([0; HEADER], data.frame())?;
     receiver.load([0; HEADER], acks.frame())?;
-    let window = WINDOW.max(128 * payload as u64);
+    let most = WINDOW.max(128 * payload as u64);
+    let mut shown = FIRST_WINDOW;
     let (mut acknowledged, mut passed) = (1_u64, 0_u64);
     let (mut newest, mut unanswered) = (1_u64, 0_usize);
     let begin_ns = clock.now_ns();
@@ -255,7 +259,8 @@ pub fn connection(guests: &mut [Guest], payload: usize, number: u16, span: Span)
     let mut now_ns = begin_ns;
     while now_ns < end_ns {
         for _ in 0..8 {
-            let room = window.saturating_sub(data.position() - acknowledged) / payload as u64;
+            let out = data.position() - acknowledged;
+            let room = shown.min(most).saturating_sub(out) / payload as u64;
             sender.send(BURST.min(room as usize), &mut data);
             unanswered += receiver.receive(|patch| {
                 let ahead = seq(patch).wrapping_sub(newest as u32);
@@ -270,7 +275,7 @@ pub fn connection(guests: &mut [Guest], payload: usize, number: u16, span: Span)
                 passed += 2;
             }
             let mut latest = acknowledged as u32;
-            passed += sender.receive(|patch| latest = ack(patch)) as u64;
+            passed += sender.receive(|patch| (latest, shown) = (ack(patch), window(patch))) as u64;
             acknowledged += u64::from(latest.wrapping_sub(acknowledged as u32));
         }
         now_ns = clock.now_ns();

@@ -16,6 +16,7 @@ const NUMBER: usize = 42 - PATCH_AT;
 const TIME: usize = 50 - PATCH_AT;
 const SEQ: usize = 38 - PATCH_AT;
 const ACK: usize = 42 - PATCH_AT;
+const WINDOW: usize = 48 - PATCH_AT;
 
 /// Window scale of both ends of a connection.
 const WSCALE: u8 = 7;
@@ -160,6 +161,12 @@ pub fn seq(patch: &Patch) -> u32 {
 #[inline]
 pub fn ack(patch: &Patch) -> u32 {
     four(patch, ACK)
+}
+
+/// The window that a segment shows, in bytes.
+#[inline]
+pub fn window(patch: &Patch) -> u64 {
+    u64::from(u16::from_be_bytes([patch[WINDOW], patch[WINDOW + 1]])) << WSCALE
 }
 
 #[inline]

@@ -4,6 +4,7 @@
  * connections of their own (src/life.rs).
  */
 #include "sluice/lifecycle.h"
+#include "sluice/run.h"
 
 sg_u32 sluice_opener_of(const struct sg_segment *seg);
 sg_u32 sluice_fate_of_syn(sg_u32 rule, struct sg_verdict *out);
@@ -19,6 +20,8 @@ sg_u32 sluice_life_segment(struct sg_flow *flow, sg_u32 answered, const struct s
 			   struct sg_verdict *out);
 void sluice_life_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
 		      const struct sg_params *params, struct sg_verdict *out);
+sg_u32 sluice_run_room(const struct sg_flow *flow, const struct sg_segment *seg,
+		       const struct sg_verdict *out);
 sg_u32 sluice_life_claims(const struct sg_segment *seg);
 void sluice_life_refuse(const struct sg_segment *seg, sg_u32 trusted,
 			const struct sg_params *params, struct sg_verdict *out);
@@ -102,6 +105,12 @@ sg_u32 sluice_life_segment(struct sg_flow *flow, sg_u32 answered, const struct s
 	if (fate == SG_FATE_USE)
 		sluice_life_step(flow, seg, now_ns, params, out);
 	return fate;
+}
+
+sg_u32 sluice_run_room(const struct sg_flow *flow, const struct sg_segment *seg,
+		       const struct sg_verdict *out)
+{
+	return sg_run_room(flow, seg, out);
 }
 
 sg_u32 sluice_life_claims(const struct sg_segment *seg)

@@ -16,11 +16,14 @@ use std::{
 use crate::{
     abi::FlowKey,
     host::OPTION_BYTES,
-    segment::{Direction, Segment, Verdict, ecn, edit, tcp},
+    segment::{Direction, Segment, Verdict, ecn, edit, option, tcp},
 };
 
 /// Room for the longest FACK: Ethernet, a tag, IPv6, TCP with two options of ours.
 pub const FACK_BYTES: usize = 128;
+/// The counters of feedback (`SG_COUNTER_MASK`).
+const COUNTER_MASK: u32 = 0xff_ffff;
+
 /// The longest headers that are read: Ethernet, a tag, IPv6, TCP with all options.
 pub const HEADERS_BYTES: usize = 118;
 
@@ -127,27 +130,71 @@ impl Packet {
         may && unsafe { sluice_frame_wants_all(self, frame) != 0 }
     }
 
-    /// Becomes what [`Packet::parse`] would read at the interface with this number of the tenant
-    /// that receives the frame, after it was parsed at that of its sender, and the edits of this
-    /// verdict were applied. `false`: it has to be parsed anew.
+    /// Whether [`Packet::turn`] can tell what these edits make of it.
     #[inline]
-    pub fn turn(&mut self, verdict: &Verdict, ifindex: u32) -> bool {
-        const NO_OTHERS: u16 = edit::ECN | edit::WANT_FACK | edit::WOULD_LOWER | edit::UNHELD;
-        if verdict.edits & !NO_OTHERS != 0 {
-            return false;
-        }
-        let (key, seg) = (&mut self.key, &mut self.segment);
+    pub fn turns(&self, verdict: &Verdict) -> bool {
+        const NO_OTHERS: u16 =
+            edit::ECN | edit::ADD_FEEDBACK | edit::WANT_FACK | edit::WOULD_LOWER | edit::UNHELD;
+        let seg = &self.segment;
+        let ecn = match verdict.edits & edit::ECN {
+            0 => seg.ecn,
+            _ => verdict.ecn,
+        };
+        let adds = verdict.edits & edit::ADD_FEEDBACK != 0;
+        let has_room = seg.payload == 0 && seg.options & option::FEEDBACK == 0;
+        // Whether a marked one is damaged is for the receiver's side to find out.
+        verdict.edits & !NO_OTHERS == 0 && ecn != ecn::CE && (!adds || has_room)
+    }
+
+    /// Becomes what [`Packet::parse`] would read at the interface with this number of the tenant
+    /// that receives the frame, after it was parsed at that of its sender, and were the edits of
+    /// this verdict applied, which [`Packet::turns`] allows.
+    #[inline]
+    pub fn turn(&mut self, verdict: &Verdict, ifindex: u32) {
+        self.exchange(Direction::ToTenant, ifindex);
+        let seg = &mut self.segment;
         if verdict.edits & edit::ECN != 0 {
             seg.ecn = verdict.ecn;
         }
+        seg.peer_trusted = 0;
+        self.trim = 0;
+        if verdict.edits & edit::ADD_FEEDBACK != 0 {
+            seg.options |= option::FEEDBACK;
+            seg.feedback_at = seg.header_len;
+            (seg.e0b, seg.ceb) = (verdict.e0b & COUNTER_MASK, verdict.ceb & COUNTER_MASK);
+            self.lengthen(OPTION_BYTES as i8);
+        }
+    }
+
+    /// Undoes [`Packet::turn`], for the edits to be applied at the sender's interface, which has
+    /// this number.
+    pub fn turn_back(&mut self, verdict: &Verdict, ifindex: u32) {
+        self.exchange(Direction::FromTenant, ifindex);
+        self.take_back(verdict);
+    }
+
+    /// After [`Packet::turn`]: the option that was to be added is not, since the receiver's side
+    /// would remove it.
+    #[inline]
+    pub fn take_back(&mut self, verdict: &Verdict) {
+        if verdict.edits & edit::ADD_FEEDBACK != 0 {
+            self.segment.options &= !option::FEEDBACK;
+            self.lengthen(-(OPTION_BYTES as i8));
+        }
+    }
+
+    fn exchange(&mut self, direction: Direction, ifindex: u32) {
+        let key = &mut self.key;
         std::mem::swap(&mut key.local, &mut key.remote);
         std::mem::swap(&mut key.local_port, &mut key.remote_port);
         key.ifindex = ifindex;
-        seg.direction = Direction::ToTenant as u8;
-        seg.peer_trusted = 0;
-        self.trim = 0;
-        // Whether a marked one is damaged is for the receiver's side to find out.
-        seg.ecn != ecn::CE
+        self.segment.direction = direction as u8;
+    }
+
+    fn lengthen(&mut self, bytes: i8) {
+        let seg = &mut self.segment;
+        seg.header_len = seg.header_len.wrapping_add_signed(bytes);
+        self.l4_bytes = self.l4_bytes.wrapping_add_signed(bytes.into());
     }
 
     /// Whether a tenant has put bytes behind its IP packet, which have to go where a rule enforces.
@@ -181,6 +228,16 @@ impl Packet {
     /// The same, for the step to fill in what it knows.
     pub fn segment_mut(&mut self) -> &mut Segment {
         &mut self.segment
+    }
+
+    /// Offset of the IP header in the frame.
+    pub fn ip_at(&self) -> u16 {
+        self.l3_at
+    }
+
+    /// Whether that is one of IPv6.
+    pub fn is_ipv6(&self) -> bool {
+        self.ipv6 != 0
     }
 
     /// Offset of the TCP header in the frame.
@@ -285,28 +342,36 @@ mod tests {
                     bytes.resize(bytes.len() + OPTION_BYTES, 0);
                     let mut view = Frame::new(&mut bytes, length, false);
                     let sent = Direction::FromTenant;
-                    let mut packet = Packet::parse(&view, sent, 3).expect("a segment");
+                    let packet = Packet::parse(&view, sent, 3).expect("a segment");
                     let verdict = Verdict {
                         edits,
                         ecn: ecn::ECT0,
+                        e0b: 0x12_3456,
+                        ceb: 7,
                         ..Verdict::default()
                     };
-                    assert!(packet.apply(&mut view, &verdict));
-                    if !packet.turn(&verdict, 4) {
-                        assert!(edits & (edit::ADD_FEEDBACK | edit::SEQ) != 0);
+                    let mut ahead = packet;
+                    let mut made = packet;
+                    assert!(made.apply(&mut view, &verdict));
+                    if !packet.turns(&verdict) {
+                        assert!(edits == edit::SEQ || edits == edit::ADD_FEEDBACK && payload > 0);
                         continue;
                     }
+                    ahead.turn(&verdict, 4);
                     let read = Packet::parse(&view, Direction::ToTenant, 4);
-                    assert_eq!(read, Ok(packet), "{edits:#x} {flags:#x} {payload}");
+                    assert_eq!(read, Ok(ahead), "{edits:#x} {flags:#x} {payload}");
+                    let mut back = ahead;
+                    back.turn_back(&verdict, 3);
+                    assert_eq!((back.key(), back.l4_bytes), (packet.key(), packet.l4_bytes));
                     turned += 1;
                 }
             }
         }
-        assert_eq!(turned, 2 * 3 * 3);
+        assert_eq!(turned, 2 * (3 * 3 + 1));
         let mut bytes = frame(false, tcp::ACK, ecn::CE, 10);
         let length = bytes.len() as u32;
         let view = Frame::new(&mut bytes, length, false);
-        let mut packet = Packet::parse(&view, Direction::FromTenant, 3).expect("a segment");
-        assert!(!packet.turn(&Verdict::default(), 4), "its checksum counts");
+        let packet = Packet::parse(&view, Direction::FromTenant, 3).expect("a segment");
+        assert!(!packet.turns(&Verdict::default()), "its checksum counts");
     }
 }

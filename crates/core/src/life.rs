@@ -45,6 +45,7 @@ unsafe extern "C" {
         params: &Params,
         out: &mut Verdict,
     );
+    fn sluice_run_room(flow: &Flow, seg: &Segment, out: &Verdict) -> u32;
     fn sluice_life_claims(seg: &Segment) -> u32;
     fn sluice_life_refuse(seg: &Segment, trusted: u32, params: &Params, out: &mut Verdict);
     fn sluice_life_syn(
@@ -241,6 +242,14 @@ pub fn step(flow: &mut Flow, segment: &Segment, now_ns: u64, params: &Params) ->
     // SAFETY: see above.
     unsafe { sluice_life_step(flow, segment, now_ns, params, &mut verdict) };
     verdict
+}
+
+/// Bytes of data that may follow a segment as a run, after its step gave this verdict: segments
+/// that pass at the same time, each behind the one before, alike but for their numbers and
+/// lengths. The step of all of them as one segment gives the same verdict (`c/sluice/run.h`).
+pub fn run_room(flow: &Flow, segment: &Segment, verdict: &Verdict) -> u32 {
+    // SAFETY: see above.
+    unsafe { sluice_run_room(flow, segment, verdict) }
 }
 
 /// Whether a packet that belongs to nothing known has options that only hosts write.

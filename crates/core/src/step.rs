@@ -15,6 +15,7 @@ unsafe extern "C" {
     fn sluice_algorithm_of(flow: &Flow, params: &Params) -> u32;
     fn sluice_window_allowed(flow: &Flow, params: &Params, now_ns: u64) -> u32;
     fn sluice_count(counters: &mut Counters, seg: &Segment, out: &Verdict);
+    fn sluice_count_run(counters: &mut Counters, out: &Verdict, packets: u64);
 }
 
 // The C functions take pointers that are valid for the call, keep none, and are total: any bytes
@@ -36,6 +37,12 @@ impl Counters {
     pub fn packet(&mut self, segment: &Segment, verdict: &Verdict) {
         // SAFETY: exclusive and shared references to mirrors of the C structures, for this call.
         unsafe { sluice_count(self, segment, verdict) };
+    }
+
+    /// Counts packets of a run, each of which has this verdict ([`crate::life::run_room`]).
+    pub fn run(&mut self, verdict: &Verdict, packets: u64) {
+        // SAFETY: as in `packet`.
+        unsafe { sluice_count_run(self, verdict, packets) };
     }
 
     /// Counts one more of `COUNTER_NAMES[which]`.

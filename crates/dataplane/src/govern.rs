@@ -6,6 +6,8 @@
 //!        └─ no TCP, or none that is governed ─▶ bucket of its class
 //! ```
 
+mod between;
+
 use std::path::PathBuf;
 
 use sluicegate_core::{
@@ -19,6 +21,7 @@ use sluicegate_core::{
 use sluicegate_policy::{Class, Policy, PolicyFile};
 use sluicegate_vswitch::{Limits, Vnics, vnic::number};
 
+use self::between::Run;
 use crate::{
     count::Drop,
     frame::{Frame, START},
@@ -102,8 +105,7 @@ pub struct Govern {
     charges_bare: bool,
     /// A frame as a whole, where its start is not enough.
     whole: Vec<u8>,
-    /// The last verdict.
-    verdict: Verdict,
+    run: Run,
 }
 
 /// Where and when a frame passes.
@@ -139,7 +141,7 @@ impl Govern {
             attached: 0,
             thread: (0, 1),
             whole: Vec::new(),
-            verdict: Verdict::default(),
+            run: Run::default(),
         }
     }
 
@@ -152,6 +154,7 @@ impl Govern {
 
     /// Governs a port, or goes on with another tenant.
     pub fn attach(&mut self, port: u16, name: &str, tenant: &str) {
+        self.settle();
         let index = usize::from(port);
         if self.places.len() <= index {
             self.places.resize(index + 1, None);
@@ -179,6 +182,7 @@ impl Govern {
 
     /// Governs a port no longer; its flows are forgotten.
     pub fn detach(&mut self, port: u16) {
+        self.settle();
         let place = self.places.get_mut(usize::from(port));
         if let Some(place) = place.and_then(Option::take) {
             self.vnics.detach(place.ifindex);
@@ -195,6 +199,7 @@ impl Govern {
     /// Puts another policy in force, and says how many flows another rule decides now, or none.
     /// The limits stay.
     pub fn reload(&mut self, governing: Governing) -> u64 {
+        self.settle();
         let before = self.vnics.counters().0[RULE_CHANGED];
         let (table, _) = governing.policy.compile_after(self.vnics.policy());
         let limits = self.governing.limits;
@@ -275,6 +280,7 @@ impl Govern {
         (direction, vlan): (Direction, u16),
         now_ns: u64,
     ) -> Fate {
+        self.settle();
         let Some(ifindex) = self.ifindex(port) else {
             return Fate::Pass;
         };
@@ -289,70 +295,6 @@ impl Govern {
             None => self.pass_parsed(at, ifindex, frame, memory, &mut packet),
             Some(fate) => fate,
         }
-    }
-
-    /// A frame that goes from the guest of one port to that of another at once, both of which have
-    /// it without a tag: [`Govern::pass`] at the first, and if its fate is [`Fate::Pass`], at the
-    /// second. Returns the last fate, and whose it is. The frame is parsed once, and again only if
-    /// an edit of the first is about more than its ECN codepoint.
-    #[inline]
-    pub fn pass_between(
-        &mut self,
-        (from, to): (u16, u16),
-        frame: &mut Frame,
-        memory: &Memory,
-        now_ns: u64,
-    ) -> (Direction, Fate) {
-        let mut packet = Packet::default();
-        let mut at = At {
-            port: from,
-            direction: Direction::FromTenant,
-            vlan: 0,
-            now_ns,
-        };
-        let mut is_turned = false;
-        if let Some(ifindex) = self.ifindex(from) {
-            match packet.read(&view_of(frame), at.direction, ifindex) {
-                Ok(()) => {
-                    let fate = self.pass_parsed(at, ifindex, frame, memory, &mut packet);
-                    if fate != Fate::Pass {
-                        return (at.direction, fate);
-                    }
-                    is_turned = true;
-                }
-                Err(why) => return self.pass_unread((from, to), frame, why, now_ns),
-            }
-        }
-        (at.port, at.direction) = (to, Direction::ToTenant);
-        let Some(ifindex) = self.ifindex(to) else {
-            return (at.direction, Fate::Pass);
-        };
-        is_turned = is_turned && packet.turn(&self.verdict, ifindex);
-        if !is_turned {
-            if let Some(fate) = self.parse(at, ifindex, frame, &mut packet) {
-                return (at.direction, fate);
-            }
-        }
-        let fate = self.pass_parsed(at, ifindex, frame, memory, &mut packet);
-        (at.direction, fate)
-    }
-
-    /// The same for a frame that is no TCP that can be tracked, which is so at both vNICs.
-    fn pass_unread(
-        &mut self,
-        (from, to): (u16, u16),
-        frame: &Frame,
-        why: usize,
-        now_ns: u64,
-    ) -> (Direction, Fate) {
-        let fate = self.unread(from, frame, Direction::FromTenant, why, now_ns);
-        if fate != Fate::Pass {
-            return (Direction::FromTenant, fate);
-        }
-        if self.ifindex(to).is_some() {
-            self.vnics.unread(why);
-        }
-        (Direction::ToTenant, Fate::Pass)
     }
 
     /// Reads the headers of a frame; its fate, if it is no TCP that can be tracked.
@@ -430,23 +372,33 @@ impl Govern {
     /// A segment of TCP.
     #[inline]
     fn read(&mut self, at: At, packet: &mut Packet, view: &mut frame::Frame<'_>) -> Fate {
-        let (port, now_ns) = (at.port, at.now_ns);
-        let is_sent = at.direction == Direction::FromTenant;
         let bytes = view.bytes();
         if packet.needs_trim() {
             if !self.enforces(packet.key()) {
                 self.vnics.unread(MALFORMED);
-                return self.charge(port, Class::Opaque as usize, bytes, now_ns);
+                return self.charge(at.port, Class::Opaque as usize, bytes, at.now_ns);
             }
             packet.trim(view);
             self.vnics.count(TRIMMED);
         }
+        match self.judge(at, packet, bytes) {
+            Ok(verdict) => self.edit(at, packet, view, &verdict),
+            Err(fate) => fate,
+        }
+    }
+
+    /// The verdict on a segment of a frame of so many bytes, or what becomes of the frame if it
+    /// does not pass.
+    #[inline]
+    fn judge(&mut self, at: At, packet: &mut Packet, bytes: u32) -> Result<Verdict, Fate> {
+        let (port, now_ns) = (at.port, at.now_ns);
+        let is_sent = at.direction == Direction::FromTenant;
         let has_data = packet.segment().payload != 0;
         if is_sent && !has_data && self.charges_bare {
             let fate = self.charge(port, Class::BareTcp as usize, bytes, now_ns);
             if fate != Fate::Pass {
                 self.vnics.count(PACKETS);
-                return fate;
+                return Err(fate);
             }
         }
         let mut is_charged = false;
@@ -456,29 +408,41 @@ impl Govern {
             let fate = self.charge(port, Class::WatchedTcp as usize, bytes, now_ns);
             if fate != Fate::Pass {
                 self.vnics.count(PACKETS);
-                return fate;
+                return Err(fate);
             }
         }
         let key = *packet.key();
         let segment = packet.segment_mut();
         let verdict = self.vnics.segment(key, segment, now_ns, || key);
-        self.verdict = verdict;
         match verdict.action() {
             Action::Pass => {}
-            Action::Drop => return Fate::Drop(Drop::Policed),
-            Action::Consume => return Fate::Consumed,
+            Action::Drop => return Err(Fate::Drop(Drop::Policed)),
+            Action::Consume => return Err(Fate::Consumed),
         }
         if is_sent && has_data && !is_charged && is_unheld(segment, &verdict) {
             let fate = self.charge(port, Class::WatchedTcp as usize, bytes, now_ns);
             if fate != Fate::Pass {
-                return fate;
+                return Err(fate);
             }
         }
-        if verdict.edits & EDITS != 0 && !packet.apply(view, &verdict) {
+        Ok(verdict)
+    }
+
+    /// Makes the edits of a verdict.
+    #[inline]
+    fn edit(
+        &mut self,
+        at: At,
+        packet: &mut Packet,
+        view: &mut frame::Frame<'_>,
+        verdict: &Verdict,
+    ) -> Fate {
+        if verdict.edits & EDITS != 0 && !packet.apply(view, verdict) {
             self.vnics.count(EDIT_FAILED);
         }
+        let is_sent = at.direction == Direction::FromTenant;
         let wants_fack = is_sent && verdict.edits & edit::WANT_FACK != 0;
-        match wants_fack.then(|| packet.fack(view, &verdict)).flatten() {
+        match wants_fack.then(|| packet.fack(view, verdict)).flatten() {
             Some(fack) => Fate::PassWith(fack),
             None => Fate::Pass,
         }

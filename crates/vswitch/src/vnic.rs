@@ -216,6 +216,30 @@ impl<K: Connection> Vnics<K> {
         verdict
     }
 
+    /// Bytes of data that may follow this segment, whose verdict this was, as a run: segments that
+    /// pass before anything else does, each behind the one before and alike but for their numbers
+    /// and lengths. They have the same verdict, and their step is [`Vnics::run`].
+    #[inline]
+    pub fn run_room(&mut self, connection: &K, segment: &Segment, verdict: &Verdict) -> u32 {
+        let place = self.flows.find_again(connection);
+        let tracked = place.map(|place| self.flows.value(place));
+        // What a SYN/ACK has said since is for each segment to confirm.
+        let tracked = tracked.filter(|tracked| !tracked.answered);
+        tracked.map_or(0, |it| life::run_room(&it.flow, segment, verdict))
+    }
+
+    /// The step of the segments of a run, which this one stands for: it has the number of the first
+    /// and the data of all.
+    pub fn run(&mut self, connection: &K, segment: &Segment, packets: u32, now_ns: u64) {
+        let Some(place) = self.flows.find_again(connection) else {
+            return;
+        };
+        let tracked = self.flows.value(place);
+        let params = params(&self.policy, tracked.flow.rule);
+        let verdict = life::step(&mut tracked.flow, segment, now_ns, params);
+        self.counters.run(&verdict, packets.into());
+    }
+
     /// The slot of the rule for what the tenant of `ends` sends.
     pub fn rule_for(&self, ends: &FlowKey) -> Option<u8> {
         let interface = self.interfaces.get(&ends.ifindex);

@@ -71,6 +71,9 @@ impl Engine {
             taken += 1;
         }
         self.frames.put(id);
+        if let Some(govern) = &mut self.govern {
+            govern.settle();
+        }
         taken
     }
 
