@@ -6,7 +6,8 @@
 //! - **64 B, 1518 B**: datagrams from one guest to another, as many as the switch takes.
 //! - **overload**: datagrams of 64 bytes from two guests to one, which takes half of them; and
 //!   what is lost.
-//! - **connection**: segments of a connection, and an ACK for every second one.
+//! - **connection**: segments of a connection, and an ACK for every second one; **bursts**: one for
+//!   what a poll brings, as receivers send that put segments together first (GRO).
 //! - **64 KB**: segments that are to be cut later, where the switch passes them on as they are.
 //! - **delay**: at half of the rate that the same switch has carried just before.
 //! - **idle**: the switch's share of its CPU while nothing is sent.
@@ -41,7 +42,7 @@ use serde_json::{Value, json};
 use self::{
     arms::{Arm, Program, Running},
     driver::{Driver, LONG, PLAIN, SEGMENTS, SHORT},
-    measure::{Guest, Span},
+    measure::{Acks, Guest, Span},
     stream::Clock,
     tap::Space,
 };
@@ -52,13 +53,14 @@ const GUESTS_CPU: usize = 0;
 const SECOND_CPU: usize = 2;
 
 /// What is measured, with its unit and digits behind the point.
-const FIGURES: [(&str, &str, usize); 13] = [
+const FIGURES: [(&str, &str, usize); 14] = [
     ("64B", "Mframes/s", 2),
     ("1518B", "Mframes/s", 2),
     ("overload", "Mframes/s", 2),
     ("overload-lost", "%", 1),
     ("connection-64B", "Mframes/s", 2),
     ("connection-1514B", "Mframes/s", 2),
+    ("bursts-1514B", "Mframes/s", 2),
     ("64KB", "Gb/s", 1),
     ("delay-p50", "us", 1),
     ("delay-p99", "us", 1),
@@ -240,8 +242,13 @@ fn at_one_switch(
     found.extend(wake_up_figures(&wake::of_guests(guests, span)?));
     let long = measure::throughput(guests, 1, 1514, span)?;
     found.push(("1518B", long.frames_per_s / 1e6));
-    for (at, (figure, payload)) in (0..).zip([("connection-64B", 10), ("connection-1514B", 1460)]) {
-        let rate = measure::connection(guests, payload, 2 * round + at, span)?;
+    let connections = [
+        ("connection-64B", (10, Acks::Second)),
+        ("connection-1514B", (1460, Acks::Second)),
+        ("bursts-1514B", (1460, Acks::Burst)),
+    ];
+    for (at, (figure, kind)) in (0..).zip(connections) {
+        let rate = measure::connection(guests, kind, 3 * round + at, span)?;
         found.push((figure, rate / 1e6));
     }
     if arm.ports() > 2 {
@@ -332,6 +339,7 @@ fn ratios(values: &Values) {
         ("enforcing", "sluicegate", "1518B"),
         ("enforcing", "sluicegate", "connection-64B"),
         ("enforcing", "sluicegate", "connection-1514B"),
+        ("enforcing", "sluicegate", "bursts-1514B"),
         ("enforcing", "sluicegate", "64KB"),
     ];
     for (one, other, figure) in pairs {

@@ -236,10 +236,24 @@ fn saturate(guests: &mut [Guest], streams: &mut [Stream], span: Span) -> Result<
     })
 }
 
-/// A connection from the first guest to the last: its segments have `payload` bytes, and every
-/// second one is acknowledged. Its sender keeps to the windows that the ACKs show, as stacks do.
-/// Segments and ACKs per second. `number` is another one each time.
-pub fn connection(guests: &mut [Guest], payload: usize, number: u16, span: Span) -> Result<f64> {
+/// What a receiver acknowledges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acks {
+    /// Every second segment (RFC 5681, 4.2).
+    Second,
+    /// What a poll brings, as stacks do that put segments together first (GRO).
+    Burst,
+}
+
+/// A connection from the first guest to the last, by its number, another one each time: its
+/// segments have `payload` bytes. Its sender keeps to the windows that the ACKs show, as stacks do.
+/// Segments and ACKs per second.
+pub fn connection(
+    guests: &mut [Guest],
+    (payload, ack_of): (usize, Acks),
+    number: u16,
+    span: Span,
+) -> Result<f64> {
     let last = guests.len() - 1;
     let (from, to) = (0, last as u8);
     let (senders, receiver) = guests.split_at_mut(last);
@@ -253,7 +267,7 @@ pub fn connection(guests: &mut [Guest], payload: usize, number: u16, span: Span)
     let most = WINDOW.max(128 * payload as u64);
     let mut shown = FIRST_WINDOW;
     let (mut acknowledged, mut passed) = (1_u64, 0_u64);
-    let (mut newest, mut unanswered) = (1_u64, 0_usize);
+    let (mut newest, mut answered) = (1_u64, 1_u64);
     let begin_ns = clock.now_ns();
     let end_ns = begin_ns + span.lasts.as_nanos() as u64;
     let mut now_ns = begin_ns;
@@ -262,17 +276,21 @@ pub fn connection(guests: &mut [Guest], payload: usize, number: u16, span: Span)
             let out = data.position() - acknowledged;
             let room = shown.min(most).saturating_sub(out) / payload as u64;
             sender.send(BURST.min(room as usize), &mut data);
-            unanswered += receiver.receive(|patch| {
+            passed += receiver.receive(|patch| {
                 let ahead = seq(patch).wrapping_sub(newest as u32);
                 newest += u64::from(ahead) + payload as u64;
-            });
-            while unanswered >= 2 {
-                acks.acknowledge(newest);
+            }) as u64;
+            let pair = 2 * payload as u64;
+            while newest - answered >= pair {
+                let next = match ack_of {
+                    Acks::Second => answered + pair,
+                    Acks::Burst => newest,
+                };
+                acks.acknowledge(next);
                 if receiver.send(1, &mut acks) == 0 {
                     break;
                 }
-                unanswered -= 2;
-                passed += 2;
+                answered = next;
             }
             let mut latest = acknowledged as u32;
             passed += sender.receive(|patch| (latest, shown) = (ack(patch), window(patch))) as u64;
