@@ -28,8 +28,8 @@ use crate::{
 const WORDS: usize = 12;
 const HEADER: usize = 8 * WORDS;
 
-/// Bytes of IPv6's header, which its length does not have.
-const IPV6: u16 = 40;
+/// Where the IP header begins: behind Ethernet's, without a tag.
+const IP: usize = 14;
 
 /// A run of data that passes from one port to another.
 #[derive(Debug, Default)]
@@ -40,19 +40,19 @@ pub(super) struct Run {
     header: [u64; WORDS],
     mask: [u64; WORDS],
     work: Work,
-    ip_at: usize,
-    tcp_at: usize,
+    is_ipv6: bool,
     /// Bytes of a frame before its data.
     headers: u32,
     /// Number of the next byte.
     next: u32,
     /// Bytes that may follow; 0 = there is no run.
     room: u32,
+    /// The first byte that has passed without a step.
+    from: u32,
     edits: Edits,
-    /// At the sender's vNIC and at the receiver's, where they are governed: the flow, and the first
-    /// segment that has passed without a step, with the data of all such segments.
-    sides: [Option<(FlowKey, Segment)>; 2],
-    /// Those segments.
+    /// At the sender's vNIC and at the receiver's: the flow, and the first segment.
+    sides: [(FlowKey, Segment); 2],
+    /// Segments that have passed without a step.
     waiting: u32,
 }
 
@@ -97,31 +97,30 @@ fn words(start: &[u8]) -> [u64; WORDS] {
 
 impl Edits {
     /// From a header before and after.
-    fn between(before: &[u8; START], after: &[u8; START], run: &Run, is_ipv6: bool) -> Self {
-        let (ip, tcp) = (run.ip_at, run.tcp_at);
+    fn between(before: &[u8; START], after: &[u8; START], tcp: usize, is_ipv6: bool) -> Self {
         let changed = |at: usize| (two(before, at) != two(after, at)).then(|| two(after, at));
         let sum = |at: usize| change(two(before, at), two(after, at));
         Self {
-            class: changed(ip),
+            class: changed(IP),
             window: changed(tcp + 14),
-            ip_sum: if is_ipv6 { 0 } else { sum(ip + 10) },
+            ip_sum: if is_ipv6 { 0 } else { sum(IP + 10) },
             tcp_sum: sum(tcp + 16),
         }
     }
 
     #[inline]
-    fn make(&self, start: &mut [u8; START], ip_at: usize, tcp_at: usize) {
+    fn make<const TCP: usize>(&self, start: &mut [u8; START]) {
         if let Some(class) = self.class {
-            start[ip_at..ip_at + 2].copy_from_slice(&class);
+            start[IP..IP + 2].copy_from_slice(&class);
         }
         if self.ip_sum != 0 {
-            apply(&mut start[ip_at + 10..ip_at + 12], self.ip_sum);
+            apply(&mut start[IP + 10..IP + 12], self.ip_sum);
         }
         if let Some(window) = self.window {
-            start[tcp_at + 14..tcp_at + 16].copy_from_slice(&window);
+            start[TCP + 14..TCP + 16].copy_from_slice(&window);
         }
         if self.tcp_sum != 0 {
-            apply(&mut start[tcp_at + 16..tcp_at + 18], self.tcp_sum);
+            apply(&mut start[TCP + 16..TCP + 18], self.tcp_sum);
         }
     }
 }
@@ -130,71 +129,67 @@ impl Run {
     /// Whether a frame is the next of the run. If so, it is edited, and its step waits.
     #[inline]
     fn takes(&mut self, ports: (u16, u16), frame: &mut Frame) -> bool {
-        if self.room == 0 || ports != self.ports || frame.work != self.work {
+        if self.room == 0 || ports != self.ports {
             return false;
         }
+        // Constant places need no look whether they are in the frame.
+        match self.is_ipv6 {
+            false => self.takes_at::<{ IP + 20 }, { IP + 2 }, IP>(frame),
+            true => self.takes_at::<{ IP + 40 }, { IP + 4 }, { IP + 40 }>(frame),
+        }
+    }
+
+    /// The same, with the places of the TCP header and of the length, and from where that counts.
+    #[inline]
+    fn takes_at<const TCP: usize, const LENGTH: usize, const FROM: usize>(
+        &mut self,
+        frame: &mut Frame,
+    ) -> bool {
         let start = words(&frame.start[..HEADER]);
         let both = start.iter().zip(&self.mask).zip(&self.header);
         let differing = both.fold(0, |sum, ((start, mask), header)| {
             sum | ((start & mask) ^ header)
         });
-        let is_ipv6 = self.tcp_at - self.ip_at == usize::from(IPV6);
-        let (at, header) = match is_ipv6 {
-            true => (4, IPV6),
-            false => (2, 0),
-        };
-        let length = u16::from_be_bytes(two(&frame.start, self.ip_at + at));
-        let bytes = self.ip_at as u32 + u32::from(header) + u32::from(length);
+        let length = u16::from_be_bytes(two(&frame.start, LENGTH));
+        let bytes = FROM as u32 + u32::from(length);
         let data = bytes.wrapping_sub(self.headers);
-        let at = self.tcp_at + 4;
-        let seq = u32::from_be_bytes([
-            frame.start[at],
-            frame.start[at + 1],
-            frame.start[at + 2],
-            frame.start[at + 3],
-        ]);
+        let [high, low] = [TCP + 4, TCP + 6].map(|at| two(&frame.start, at));
+        let seq = u32::from_be_bytes([high[0], high[1], low[0], low[1]]);
         // Without data, or with fewer bytes than its headers, `data` is no number up to `room`.
-        if differing != 0
-            || seq != self.next
-            || bytes != frame.bytes
-            || data.wrapping_sub(1) >= self.room
-        {
+        let is_next = (differing == 0)
+            & (seq == self.next)
+            & (bytes == frame.bytes)
+            & (data.wrapping_sub(1) < self.room);
+        if !is_next || frame.work != self.work {
             return false;
         }
         self.room -= data;
         self.next = self.next.wrapping_add(data);
         self.waiting += 1;
-        for (_, segment) in self.sides.iter_mut().flatten() {
-            segment.payload += data;
-        }
-        self.edits.make(&mut frame.start, self.ip_at, self.tcp_at);
+        self.edits.make::<TCP>(&mut frame.start);
         true
     }
 
     /// Begins behind a segment whose header was `before`, and which has passed with its edits.
     fn begin(&mut self, packet: &Packet, before: &[u8; START], frame: &Frame, room: u32) {
-        let (ip, tcp) = (usize::from(packet.ip_at()), usize::from(packet.tcp_at()));
+        let tcp = usize::from(packet.tcp_at());
         let segment = packet.segment();
         let headers = tcp + usize::from(segment.header_len);
-        if headers > HEADER {
+        if headers > HEADER || usize::from(packet.ip_at()) != IP {
             return;
         }
-        (self.ip_at, self.tcp_at) = (ip, tcp);
         (self.headers, self.work, self.room) = (headers as u32, frame.work, room);
         self.next = segment.seq.wrapping_add(segment.payload);
-        self.waiting = 0;
-        for (_, segment) in self.sides.iter_mut().flatten() {
-            (segment.seq, segment.payload) = (self.next, 0);
-        }
-        self.edits = Edits::between(before, &frame.start, self, packet.is_ipv6());
+        (self.from, self.waiting, self.is_ipv6) = (self.next, 0, packet.is_ipv6());
+        self.edits = Edits::between(before, &frame.start, tcp, self.is_ipv6);
         let mut mask = [0; HEADER];
         mask[..headers].fill(0xff);
-        let lengths = match packet.is_ipv6() {
-            true => ip + 4..ip + 6,
+        let lengths = match self.is_ipv6 {
+            true => IP + 4..IP + 6,
             // Total length and identification.
             false => {
-                mask[ip + 10..ip + 12].fill(0);
-                ip + 2..ip + 6
+                mask[IP + 10..IP + 12].fill(0);
+                IP + 2..IP + 6
             }
         };
         mask[lengths].fill(0);
@@ -356,7 +351,7 @@ impl Govern {
         let fate = self.edit_frame(next, packet, frame, &left);
         if room > 0 {
             (self.run.ports, self.run.now_ns) = ((at.port, to), at.now_ns);
-            self.run.sides = [Some(sent), Some((*packet.key(), *packet.segment()))];
+            self.run.sides = [sent, (*packet.key(), *packet.segment())];
             self.run.begin(packet, &before, frame, room);
         }
         (next.direction, fate)
@@ -403,7 +398,9 @@ impl Govern {
     #[inline(never)]
     fn step_run(&mut self) {
         let packets = std::mem::take(&mut self.run.waiting);
-        for (key, segment) in self.run.sides.iter().flatten() {
+        let (from, bytes) = (self.run.from, self.run.next.wrapping_sub(self.run.from));
+        for (key, segment) in &mut self.run.sides {
+            (segment.seq, segment.payload) = (from, bytes);
             self.vnics.run(key, segment, packets, self.run.now_ns);
         }
     }
