@@ -3,8 +3,13 @@
 // adapter (Virtio 1.2, 4.1 and 5.1), which exchanges numbered frames with its peer and says on the
 // serial port what came. QEMU boots it as a kernel (Multiboot 1).
 //
-//   machine ME PEER [COUNT [1]]   numbers of addresses, 1 to 255; frames to send, 0 for as many as
-//                                 until it is told to stop; 1 for a machine that migrates
+//   machine ME PEER [COUNT [MIGRATES [PAIRS]]]
+//
+//   ME, PEER   numbers of addresses, 1 to 255
+//   COUNT      frames to send, 0 for as many as until it is told to stop
+//   MIGRATES   1 for a machine that migrates
+//   PAIRS      pairs of queues, 1 or 2; frames are sent by each in turn, and come by that of their
+//              sender's number
 //
 // Lines: "at N" while N frames have come, "gap A B" where numbers from A to before B are missing,
 // "wrong: ..." for what must never be, "done N MISSING" when the last frame of the peer has come
@@ -19,6 +24,9 @@
 #define NUMBERED 0x88b5 // for experiments (IEEE 802), as its neighbour
 #define CONTROL 0x88b6	// 0: stop; 1 of the peer: it has sent as many as its number says
 #define MERGEABLE (1u << 15)
+#define CONTROL_QUEUE (1u << 17)
+#define SEVERAL_PAIRS (1u << 22)
+#define PAIRS 2
 
 __asm__(".section .multiboot,\"a\"\n"
 	".long 0x1badb002, 0, -0x1badb002\n"
@@ -40,12 +48,21 @@ struct ring {
 	uint8_t buffers[ENTRIES][BUFFER] __attribute__((aligned(4096)));
 	volatile uint16_t *notify;
 	uint16_t number, seen;
+	// Of a receive ring, by buffer the number of its frame, for a second look: a buffer goes back
+	// only when HELD more have come, so that a machine that has migrated looks at what was written
+	// before.
+	uint16_t held[HELD];
+	uint32_t held_numbers[ENTRIES], held_count;
+	// Of a transmit ring.
+	uint8_t is_free[ENTRIES];
+	uint16_t free_slots[ENTRIES];
+	uint32_t free_count;
+	// Numbered frames: those sent, the next one of the peer.
+	uint32_t sent, expected;
 };
 
-static struct ring receive, transmit;
-static uint8_t is_free[ENTRIES];
-static uint16_t free_slots[ENTRIES];
-static unsigned free_count;
+static struct ring receive[PAIRS], transmit[PAIRS], control;
+static uint32_t pairs = 1;
 
 static void out8(uint16_t port, uint8_t value)
 {
@@ -175,9 +192,11 @@ static void start_ring(struct ring *ring, uint16_t number, volatile uint8_t *com
 {
 	ring->number = number;
 	*(volatile uint16_t *)(common + 22) = number;
-	if (*(volatile uint16_t *)(common + 24) < ENTRIES)
+	// That of commands is shorter, and has one.
+	if (ring != &control && *(volatile uint16_t *)(common + 24) < ENTRIES)
 		say("error: a short ring\n");
-	*(volatile uint16_t *)(common + 24) = ENTRIES;
+	if (ring != &control)
+		*(volatile uint16_t *)(common + 24) = ENTRIES;
 	set64(common + 32, ring->table);
 	set64(common + 40, &ring->available);
 	set64(common + 48, &ring->used);
@@ -186,12 +205,29 @@ static void start_ring(struct ring *ring, uint16_t number, volatile uint8_t *com
 	*(volatile uint16_t *)(common + 28) = 1;
 }
 
+// Tells the device how many pairs there are (Virtio 1.2, 5.1.6.5.5).
+static void use_pairs(void)
+{
+	uint8_t *command = control.buffers[0];
+	command[0] = 4, command[1] = 0, command[2] = (uint8_t)pairs, command[3] = 0;
+	command[4] = 0xff; // the answer
+	control.table[1] = (struct descriptor){(uint32_t)command + 4, 1, 2, 0};
+	offer(&control, 0, 4, 1);
+	control.table[0].next = 1;
+	kick(&control);
+	while (control.used.index == 0)
+		;
+	if (*(volatile uint8_t *)(command + 4) != 0)
+		say("error: no second pair\n");
+}
+
 static void set_up(void)
 {
 	uint32_t device = find(), multiplier;
 	out32(0xcf8, 0x80000000u | device << 8 | 4);
 	out32(0xcfc, 6); // memory, and master of the bus
 	volatile uint8_t *common = structure(device, 1, &multiplier);
+	volatile uint8_t *own = structure(device, 4, &multiplier);
 	volatile uint8_t *notify = structure(device, 2, &multiplier);
 	volatile uint8_t *status = common + 20;
 	*status = 0;
@@ -199,36 +235,46 @@ static void set_up(void)
 		;
 	*status = 1 | 2;
 	*(volatile uint32_t *)(common + 8) = 0;
-	*(volatile uint32_t *)(common + 12) = MERGEABLE;
+	*(volatile uint32_t *)(common + 12) = MERGEABLE | (pairs > 1 ? CONTROL_QUEUE | SEVERAL_PAIRS : 0);
 	*(volatile uint32_t *)(common + 8) = 1;
 	*(volatile uint32_t *)(common + 12) = 1; // Virtio 1
 	*status = 1 | 2 | 8;
 	if (!(*status & 8))
 		say("error: features are refused\n");
-	start_ring(&receive, 0, common, notify, multiplier);
-	start_ring(&transmit, 1, common, notify, multiplier);
-	*status = 1 | 2 | 8 | 4;
-	for (uint16_t slot = 0; slot < ENTRIES; slot++) {
-		offer(&receive, slot, BUFFER, 2);
-		free_slots[free_count++] = slot;
-		is_free[slot] = 1;
+	for (uint16_t pair = 0; pair < pairs; pair++) {
+		start_ring(&receive[pair], 2 * pair, common, notify, multiplier);
+		start_ring(&transmit[pair], 2 * pair + 1, common, notify, multiplier);
 	}
-	kick(&receive);
+	if (pairs > 1) // behind the most pairs that the device has
+		start_ring(&control, 2 * *(volatile uint16_t *)(own + 8), common, notify, multiplier);
+	*status = 1 | 2 | 8 | 4;
+	if (pairs > 1)
+		use_pairs();
+	for (uint32_t pair = 0; pair < pairs; pair++) {
+		struct ring *out = &transmit[pair];
+		for (uint16_t slot = 0; slot < ENTRIES; slot++) {
+			offer(&receive[pair], slot, BUFFER, 2);
+			out->free_slots[out->free_count++] = slot;
+			out->is_free[slot] = 1;
+		}
+		out->sent = receive[pair].expected = pair;
+		kick(&receive[pair]);
+	}
 }
 
 static uint32_t me, peer, to_send = 0xffffffff;
-// Numbered frames: those sent, the next one of the peer, those of it that are missing, all of it.
-static uint32_t sent, expected, missing, all = 0xffffffff;
-static uint8_t has_heard, has_stopped, has_ended;
+// Frames of the peer that are missing, and by pair how many it has sent in all.
+static uint32_t missing, came_count, all[PAIRS] = {0xffffffff, 0xffffffff};
+static uint8_t has_heard, has_stopped, has_ended[PAIRS];
 
 static uint32_t length(uint32_t number) { return 60 + number % 200; }
 
-static void send(uint32_t to, uint16_t type, uint32_t number)
+static void send(struct ring *out, uint32_t to, uint16_t type, uint32_t number)
 {
-	uint16_t slot = free_slots[--free_count];
-	uint8_t *frame = transmit.buffers[slot] + HEADER;
-	is_free[slot] = 0;
-	memset(transmit.buffers[slot], 0, HEADER + 22);
+	uint16_t slot = out->free_slots[--out->free_count];
+	uint8_t *frame = out->buffers[slot] + HEADER;
+	out->is_free[slot] = 0;
+	memset(out->buffers[slot], 0, HEADER + 22);
 	if (to == 0xff)
 		memset(frame, 0xff, 6);
 	frame[0] |= 2, frame[5] = (uint8_t)to;
@@ -237,8 +283,8 @@ static void send(uint32_t to, uint16_t type, uint32_t number)
 	for (int at = 0; at < 4; at++)
 		frame[18 + at] = (uint8_t)(number >> (24 - 8 * at));
 	memset(frame + 22, (uint8_t)number, length(number) - 22);
-	offer(&transmit, slot, HEADER + length(number), 0);
-	kick(&transmit);
+	offer(out, slot, HEADER + length(number), 0);
+	kick(out);
 }
 
 static void check(const uint8_t *frame, uint32_t number)
@@ -248,44 +294,41 @@ static void check(const uint8_t *frame, uint32_t number)
 			return wrong("a byte", frame[at], (uint8_t)number);
 }
 
-static void numbered(const uint8_t *frame, uint32_t bytes, uint32_t number)
+static void numbered(struct ring *in, const uint8_t *frame, uint32_t bytes, uint32_t number)
 {
-	if (number < expected)
-		return wrong("a number again", number, expected);
-	if (number > expected) {
-		say_number("gap ", expected);
+	if (number < in->expected || number % pairs != in->expected % pairs)
+		return wrong("a number again, or of the other pair", number, in->expected);
+	if (number > in->expected) {
+		say_number("gap ", in->expected);
 		say_number(" ", number);
 		say("\n");
-		missing += number - expected;
+		missing += (number - in->expected) / pairs;
 	}
-	expected = number + 1;
+	came_count += 1 + (number - in->expected) / pairs;
+	in->expected = number + pairs;
 	if (bytes != length(number))
 		return wrong("length", bytes, length(number));
 	check(frame, number);
-	if (expected % 1000 == 0) {
-		say_number("at ", expected);
+	if (in->expected % 1000 < pairs) {
+		say_number("at ", in->expected);
 		say("\n");
 	}
 }
 
-// Of each buffer the number of its frame, for a second look: a buffer goes back only when HELD more
-// have come, so that a machine that has migrated looks at what was written before.
-static uint16_t held[HELD];
-static uint32_t held_numbers[ENTRIES], held_count;
 #define NONE 0xffffffff
 
-static void hold(uint16_t slot)
+static void hold(struct ring *in, uint16_t slot)
 {
-	uint16_t *place = &held[held_count % HELD], oldest = *place;
+	uint16_t *place = &in->held[in->held_count % HELD], oldest = *place;
 	*place = slot;
-	if (held_count++ < HELD)
+	if (in->held_count++ < HELD)
 		return;
-	if (held_numbers[oldest] != NONE)
-		check(receive.buffers[oldest] + HEADER, held_numbers[oldest]);
-	offer(&receive, oldest, BUFFER, 2);
+	if (in->held_numbers[oldest] != NONE)
+		check(in->buffers[oldest] + HEADER, in->held_numbers[oldest]);
+	offer(in, oldest, BUFFER, 2);
 }
 
-static void came(const uint8_t *frame, uint32_t bytes, uint32_t *held_number)
+static void came(struct ring *in, const uint8_t *frame, uint32_t bytes, uint32_t *held_number)
 {
 	uint32_t type = (uint32_t)frame[12] << 8 | frame[13];
 	uint32_t number = (uint32_t)frame[18] << 24 | (uint32_t)frame[19] << 16 | (uint32_t)frame[20] << 8 | frame[21];
@@ -295,39 +338,49 @@ static void came(const uint8_t *frame, uint32_t bytes, uint32_t *held_number)
 		return;
 	has_heard = 1;
 	if (type == CONTROL)
-		all = number;
+		all[in - receive] = number;
 	else if (type == NUMBERED && frame[0] == 2) {
-		numbered(frame, bytes, number);
+		numbered(in, frame, bytes, number);
 		*held_number = number;
 	}
 }
 
-static void take(void)
+static void take(struct ring *in, struct ring *out)
 {
 	uint8_t any = 0;
-	for (; receive.seen != receive.used.index; receive.seen++, any = 1) {
-		uint32_t slot = receive.used.ring[receive.seen % ENTRIES].head;
-		uint32_t bytes = receive.used.ring[receive.seen % ENTRIES].bytes;
+	for (; in->seen != in->used.index; in->seen++, any = 1) {
+		uint32_t slot = in->used.ring[in->seen % ENTRIES].head;
+		uint32_t bytes = in->used.ring[in->seen % ENTRIES].bytes;
 		if (slot >= ENTRIES || bytes < HEADER + 22 || bytes > BUFFER) {
 			wrong("a used entry", slot, bytes);
 			continue;
 		}
 		__sync_synchronize();
-		held_numbers[slot] = NONE;
-		came(receive.buffers[slot] + HEADER, bytes - HEADER, &held_numbers[slot]);
-		hold((uint16_t)slot);
+		in->held_numbers[slot] = NONE;
+		came(in, in->buffers[slot] + HEADER, bytes - HEADER, &in->held_numbers[slot]);
+		hold(in, (uint16_t)slot);
 	}
 	if (any)
-		kick(&receive);
-	for (; transmit.seen != transmit.used.index; transmit.seen++) {
-		uint32_t slot = transmit.used.ring[transmit.seen % ENTRIES].head;
-		if (slot >= ENTRIES || is_free[slot]) {
+		kick(in);
+	for (; out->seen != out->used.index; out->seen++) {
+		uint32_t slot = out->used.ring[out->seen % ENTRIES].head;
+		if (slot >= ENTRIES || out->is_free[slot]) {
 			wrong("a chain comes back that is not there:", slot, 0);
 			continue;
 		}
-		is_free[slot] = 1;
-		free_slots[free_count++] = (uint16_t)slot;
+		out->is_free[slot] = 1;
+		out->free_slots[out->free_count++] = (uint16_t)slot;
 	}
+}
+
+extern uint8_t _end;
+
+static int is_devices(uint32_t page)
+{
+	for (uint32_t pair = 0; pair < pairs; pair++)
+		if (page == (uint32_t)&receive[pair].used || page == (uint32_t)&transmit[pair].used)
+			return 1;
+	return 0;
 }
 
 // Writes once to each page that the guest writes, and none that the device does. The emulation of
@@ -335,14 +388,9 @@ static void take(void)
 // missing after a migration: changing CR0.WP makes it forget where it has written.
 static void write_again(void)
 {
-	uint32_t ranges[][2] = {
-		{0x100000, (uint32_t)&transmit.used},
-		{(uint32_t)transmit.buffers, (uint32_t)&receive.used},
-		{(uint32_t)&receive.notify, (uint32_t)&receive.notify + 1},
-	};
 	__asm__ volatile("mov %%cr0, %%eax\n xor $0x10000, %%eax\n mov %%eax, %%cr0" : : : "eax", "memory");
-	for (int range = 0; range < 3; range++)
-		for (uint32_t page = ranges[range][0] & ~4095u; page < ranges[range][1]; page += 4096)
+	for (uint32_t page = 0x100000; page < (uint32_t)&_end; page += 4096)
+		if (!is_devices(page))
 			__sync_fetch_and_or((uint32_t *)page, 0);
 }
 
@@ -359,34 +407,57 @@ static const char *argument(const char *text, uint32_t *value)
 	return text;
 }
 
+// What one pair does next.
+static void turn(uint32_t pair, uint32_t number)
+{
+	struct ring *in = &receive[pair], *out = &transmit[pair];
+	take(in, out);
+	if (!has_heard || (in->expected == pair && all[pair] == 0xffffffff)) {
+		// Its own address becomes known; numbered frames begin when the peer's is.
+		if (number % (1 << 16) == 0 && out->free_count > 0)
+			send(out, 0xff, NUMBERED, 0);
+	}
+	uint8_t is_over = out->sent >= to_send || has_stopped;
+	if (has_heard && !is_over && out->free_count > 0) {
+		send(out, peer, NUMBERED, out->sent);
+		out->sent += pairs;
+	}
+	if (has_heard && is_over && !has_ended[pair] && out->free_count > 0) {
+		send(out, peer, CONTROL, out->sent);
+		has_ended[pair] = 1;
+	}
+}
+
+static int is_done(void)
+{
+	for (uint32_t pair = 0; pair < pairs; pair++)
+		if (!has_ended[pair] || receive[pair].expected != all[pair] ||
+		    transmit[pair].free_count != ENTRIES)
+			return 0;
+	return 1;
+}
+
 void run(const uint32_t *multiboot)
 {
 	// QEMU puts the name of the kernel before its arguments.
 	uint32_t count = 0, migrates = 0;
-	argument(argument(argument(argument((const char *)multiboot[4], &me), &peer), &count), &migrates);
+	const char *text = (const char *)multiboot[4];
+	uint32_t *values[] = {&me, &peer, &count, &migrates, &pairs};
+	for (int at = 0; at < 5; at++)
+		text = argument(text, values[at]);
 	if (count > 0)
 		to_send = count;
 	set_up();
 	say("ready\n");
-	uint8_t is_done = 0;
-	for (uint32_t turn = 0;; turn++) {
-		take();
+	uint8_t has_said = 0;
+	for (uint32_t number = 0;; number++) {
+		for (uint32_t pair = 0; pair < pairs; pair++)
+			turn(pair, number);
 		if (migrates)
 			write_again();
-		if (!has_heard || (expected == 0 && all == 0xffffffff)) {
-			// Its own address becomes known; numbered frames begin when the peer's is.
-			if (turn % (1 << 16) == 0 && free_count > 0)
-				send(0xff, NUMBERED, 0);
-		}
-		if (has_heard && sent < to_send && !has_stopped && free_count > 0)
-			send(peer, NUMBERED, sent++);
-		if (has_heard && (sent == to_send || has_stopped) && !has_ended && free_count > 0) {
-			send(peer, CONTROL, sent);
-			has_ended = 1;
-		}
-		if (has_ended && !is_done && expected == all && free_count == ENTRIES) {
-			is_done = 1;
-			say_number("done ", expected);
+		if (!has_said && is_done()) {
+			has_said = 1;
+			say_number("done ", came_count);
 			say_number(" ", missing);
 			say("\n");
 		}

@@ -122,6 +122,18 @@ impl Region {
         self.mapping.size() as u64
     }
 
+    /// Whether another one has the same bytes of the same file at the same addresses.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let place = |region: &Self| {
+            let part = region.mapping.file_offset()?;
+            let file = part.file().metadata().ok()?;
+            Some((file.dev(), file.ino(), part.start()))
+        };
+        let addresses = |region: &Self| (region.guest, region.user, region.bytes());
+        addresses(self) == addresses(other)
+            && place(self).is_some_and(|at| place(other) == Some(at))
+    }
+
     /// Its address in this process.
     pub fn start(&self) -> u64 {
         self.mapping.as_ptr() as u64

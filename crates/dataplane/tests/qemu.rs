@@ -75,7 +75,12 @@ impl Machine {
             Mode::Client => "reconnect=1",
             Mode::Server => "server=on",
         };
-        let address = guest.split(' ').next().expect("an address");
+        let mut words = guest.split(' ');
+        let address = words.next().expect("an address");
+        let (queues, several) = match words.nth(3) {
+            Some(pairs) => (format!(",queues={pairs}"), ",mq=on,vectors=6"),
+            None => (String::new(), ""),
+        };
         let child = Command::new("qemu-system-x86_64")
             .args([
                 "-accel",
@@ -92,10 +97,10 @@ impl Machine {
                 "-chardev",
                 &format!("socket,id=vm,path={},{mode}", file("sock")),
             ])
-            .args(["-netdev", "vhost-user,id=n1,chardev=vm"])
+            .args(["-netdev", &format!("vhost-user,id=n1,chardev=vm{queues}")])
             .arg("-device")
             .arg(format!(
-                "virtio-net-pci,netdev=n1,mac=02:00:00:00:00:{address:0>2}"
+                "virtio-net-pci,netdev=n1,mac=02:00:00:00:00:{address:0>2}{several}"
             ))
             .args(["-serial", &format!("file:{}", file("log"))])
             .args(["-qmp", &format!("unix:{},server=on,wait=off", file("qmp"))])
@@ -307,6 +312,21 @@ fn machines_that_are_killed_leave_others_alone_and_their_ports_free() {
     others.end();
     let dropped = [0, 1].map(|port| bench.drops(port, Reason::NoReceiver));
     assert_eq!(dropped, [0, 0]);
+}
+
+#[test]
+fn machines_send_and_receive_by_two_pairs_of_queues() {
+    let bench = Bench::new("", &[("a", "queues = 2"), ("b", "queues = 2")]);
+    let a = Machine::start(&bench.directory, "a", Mode::Client, "1 2 20000 0 2", &[]);
+    let b = Machine::start(&bench.directory, "b", Mode::Client, "2 1 20000 0 2", &[]);
+    // Each pair's frames come by the peer's pair of that number, all of them and in order.
+    assert_eq!([a.done(), b.done()], [(20_000, 0); 2]);
+    // What one has called before the other was there.
+    let early: u64 = [0, 1]
+        .map(|port| bench.drops(port, Reason::NoReceiver))
+        .iter()
+        .sum();
+    assert_eq!(bench.dropped(), early);
 }
 
 /// What is missing was dropped and counted: frames for a machine that has left one port and has not

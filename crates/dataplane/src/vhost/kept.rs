@@ -121,7 +121,10 @@ impl Kept {
                     return;
                 }
             }
-            ADD_MEM_REG => {}
+            // Said again for another pair of queues, it is the same.
+            ADD_MEM_REG => self
+                .messages
+                .retain(|kept| !is(kept, ADD_MEM_REG) || region(kept) != region(&message)),
             _ if rank(&message).is_none() => return,
             _ => self.remove(request),
         }
@@ -238,6 +241,8 @@ mod tests {
         kept.keep(region_at(ADD_MEM_REG, 1, 7, 0x5000));
         kept.keep(region_at(ADD_MEM_REG, 2, 8, 0x6000));
         kept.keep(region_at(REM_MEM_REG, 1, 7, 0));
+        assert_eq!(said(&kept), [(ADD_MEM_REG, 2)]);
+        kept.keep(region_at(ADD_MEM_REG, 2, 8, 0x6000));
         assert_eq!(said(&kept), [(ADD_MEM_REG, 2)]);
         // One of a table goes, and another comes in its place.
         kept.keep(message(SET_MEM_TABLE, &[5; 40]));
