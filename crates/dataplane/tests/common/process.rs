@@ -35,7 +35,8 @@ impl Process {
     }
 
     fn run(directory: &Path, arguments: &[&str]) -> Child {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_test-switch"));
+        let program = option_env!("CARGO_BIN_EXE_test-switch").expect("a test of its crate");
+        let mut command = Command::new(program);
         let command = command.arg(directory.join("switch.toml")).args(arguments);
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
         command.spawn().expect("a switch")
