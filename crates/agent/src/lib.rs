@@ -5,7 +5,7 @@
 //!
 //! - [`instance`] is enforcement itself: load, attach, read flows and counters;
 //! - [`daemon`] is the agent around it, [`takeover`] its restart, [`detach`] its undoing,
-//!   `service` what a service manager hears of it;
+//!   [`service`] what a service manager hears of it;
 //! - [`meter`] is what an operator watches: looks, sums over time, Prometheus;
 //! - [`labels`] names tenants, [`state`] is what an agent tells others of itself, [`mod@file`]
 //!   replaces files;
@@ -35,7 +35,7 @@ mod plain;
 pub mod record;
 pub mod reload;
 mod replace;
-mod service;
+pub mod service;
 pub mod state;
 mod table;
 pub mod takeover;

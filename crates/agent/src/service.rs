@@ -1,10 +1,31 @@
 //! Messages to a service manager (systemd's notification protocol); none where none listens.
 
-use std::time::Duration;
+use std::{
+    env,
+    io::{self, IoSlice},
+    mem::MaybeUninit,
+    os::{fd::AsFd, unix::net::UnixDatagram},
+    process,
+    time::Duration,
+};
 
 use nix::poll::PollTimeout;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg},
+    pipe::{PipeFlags, pipe_with},
+};
 use sd_notify::{NotifyState, notify};
 use tracing::debug;
+
+/// The variable with the manager's socket.
+const SOCKET: &str = "NOTIFY_SOCKET";
+
+/// The longest wait for the manager.
+const BARRIER_WITHIN: Timespec = Timespec {
+    tv_sec: 2,
+    tv_nsec: 0,
+};
 
 /// The service manager that started this process, if any.
 #[derive(Debug)]
@@ -36,6 +57,30 @@ impl Service {
         tell(&[NotifyState::Stopping, NotifyState::Status(status)]);
     }
 
+    /// Another process is the main one from now on, and it works. Returns when the manager knows,
+    /// or has not said so for a while: this process may end then.
+    ///
+    /// The manager believes this of its main process (`NotifyAccess=main`), and of a new one in the
+    /// same service; `status` as in [`Service::ready`].
+    pub fn replaced(&self, pid: u32, status: &str) {
+        tell(&[
+            NotifyState::MainPid(pid),
+            NotifyState::Ready,
+            NotifyState::Status(status),
+        ]);
+        if let Err(error) = barrier() {
+            debug!("the service manager has not said that it knows: {error}");
+        }
+    }
+
+    /// Whether the manager that has started this very process ends its children with it: it does
+    /// not listen, so that it cannot hear which of them goes on.
+    pub fn ends_with_this_process() -> bool {
+        let started = env::var("SYSTEMD_EXEC_PID").ok();
+        let started = started.and_then(|pid| pid.parse().ok());
+        started == Some(process::id()) && env::var_os(SOCKET).is_none()
+    }
+
     /// A sign of life.
     pub fn alive(&self) {
         if self.watchdog.is_some() {
@@ -50,6 +95,29 @@ impl Service {
             .watchdog
             .map_or(patience, |interval| patience.min(interval / 2));
         PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX)
+    }
+}
+
+/// Waits until the manager has read what it was told: it closes a pipe then.
+fn barrier() -> io::Result<()> {
+    let Some(path) = env::var_os(SOCKET) else {
+        return Ok(());
+    };
+    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(path)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut attached = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [theirs.as_fd()];
+    attached.push(SendAncillaryMessage::ScmRights(&descriptors));
+    let text = [IoSlice::new(b"BARRIER=1")];
+    sendmsg(&socket, &text, &mut attached, SendFlags::NOSIGNAL)?;
+    drop(theirs);
+    // The other end is closed when nobody has it any more.
+    let mut waits = [PollFd::new(&ours, PollFlags::empty())];
+    match poll(&mut waits, Some(&BARRIER_WITHIN))? {
+        0 => Err(io::ErrorKind::TimedOut.into()),
+        _ => Ok(()),
     }
 }
 

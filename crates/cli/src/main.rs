@@ -6,6 +6,7 @@
 //! | 1 | it failed |
 //! | 2 | wrong usage, a file with errors, or one that the world cannot run on any machine |
 //! | 3 | it ran, and `--check` found an expectation that did not hold, a run that cannot be trusted, or results too far apart |
+//! | 4 | a running switch can only be restarted |
 //! | 130 | interrupted |
 
 mod agent;
@@ -41,7 +42,7 @@ use clap::{CommandFactory, Parser, Subcommand};
     name = "sluicegate",
     version,
     arg_required_else_help = true,
-    after_help = "Exit codes: 0 it ran, 1 it failed, 2 wrong usage or a file with errors, 3 a check did not hold, 130 interrupted."
+    after_help = "Exit codes: 0 it ran, 1 it failed, 2 wrong usage or a file with errors, 3 a check did not hold, 4 a running switch can only be restarted, 130 interrupted."
 )]
 struct Cli {
     #[command(subcommand)]

@@ -17,6 +17,8 @@ pub enum Failure {
     BadInput(String),
     /// It ran, but `--check` is not satisfied: one line each.
     NotHeld(Vec<String>),
+    /// Only a restart of what runs does it.
+    NeedsRestart(String),
     /// The user asked to stop.
     Interrupted,
     /// The reader of the output has closed it.
@@ -73,6 +75,7 @@ pub fn finish(result: Result<(), Failure>) -> ExitCode {
             3,
             format!("{}{}", label("check failed"), lines.join("\n  ")),
         ),
+        Failure::NeedsRestart(text) => (4, format!("{}{text}", label("error"))),
         Failure::Interrupted => (130, "interrupted".to_owned()),
         Failure::PipeClosed => return ExitCode::SUCCESS,
     };

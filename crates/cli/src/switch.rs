@@ -1,13 +1,19 @@
 //! `sluicegate switch`: the userspace switch, and questions to one that runs.
 
 mod capture;
+mod upgrade;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, thread, time::Duration};
 
+use rustix::{
+    io::Errno,
+    process::{Pid, test_kill_process},
+};
 use serde_json::Value;
 use sluicegate_agent::{
     daemon,
     meter::serve::{Listener, Meter},
+    service::Service as Manager,
 };
 use sluicegate_config::units::{format_bytes, format_duration};
 use sluicegate_dataplane::{
@@ -15,6 +21,7 @@ use sluicegate_dataplane::{
     control::{self, Ask},
     service::Service,
     shm::session::Wanted,
+    upgrade::{Asked, Replaced},
     vhost::session::Mode,
 };
 
@@ -65,6 +72,20 @@ pub enum Command {
     Capture(capture::Args),
     /// Read the configuration again; ports that it does not change are not touched
     Reload(Question),
+    /// Have a running switch start its successor, which takes over without losing a frame
+    ///
+    /// The successor is the program that is installed by now, with the same arguments. It checks
+    /// the configuration before anything is stopped. If it fails, the switch that runs goes on.
+    /// Works by hand and under systemd (Type=notify).
+    #[command(after_help = "Examples:
+  sluicegate switch upgrade
+  sluicegate switch upgrade --program /opt/sluicegate/bin/sluicegate --json
+  sluicegate switch upgrade || systemctl restart sluicegate-switch
+
+Exit codes: 0 another process has taken over; 1 it failed and the old one goes on; 2 wrong usage, or
+the successor refuses its file, and the old one goes on; 4 the switch cannot be asked, or cannot hand
+over to this version: restart it.")]
+    Upgrade(upgrade::Args),
 }
 
 /// How to run one.
@@ -121,6 +142,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
         Command::Addresses(question) => answer(question, Ask::Addresses, addresses),
         Command::Capture(args) => capture::run(args),
         Command::Reload(question) => answer(question, Ask::Reload, reloaded),
+        Command::Upgrade(args) => upgrade::run(args),
     }
 }
 
@@ -136,9 +158,12 @@ fn serve(args: &Run) -> Result<(), Failure> {
         None => None,
     };
     interrupt::install()?;
+    let plan = upgrade::Plan::new(&file)?;
     let service = if args.take_over {
-        let (service, listener, outage_ns) = Service::take_over(config)?;
+        let taken = Service::take_over(config).map_err(upgrade::try_again)?;
+        let (service, listener, outage_ns) = taken;
         let service = Arc::new(service);
+        service.upgrades().open();
         control::go_on(listener, file, Arc::clone(&service))?;
         let outage_us = outage_ns / 1000;
         tracing::info!(
@@ -148,6 +173,7 @@ fn serve(args: &Run) -> Result<(), Failure> {
         service
     } else {
         let service = Arc::new(Service::start(config)?);
+        service.upgrades().open();
         control::serve(&socket, file, Arc::clone(&service))?;
         tracing::info!(socket = %socket.display(), "the switch runs");
         service
@@ -156,19 +182,62 @@ fn serve(args: &Run) -> Result<(), Failure> {
     if let Some(listener) = listener.or_else(|| bind_when_free(later?, &service)) {
         listener.serve(meter(Arc::clone(&service)))?;
     }
-    while !interrupt::requested() && !service.is_replaced() {
-        if service.has_ended() {
-            return Err(anyhow::anyhow!("the switch's thread has ended by itself").into());
-        }
-        thread::sleep(Duration::from_millis(100));
-    }
+    let asked = live(&service, &plan)?;
     if service.end() {
         // The socket may be another's by now only if it was removed by hand.
         let _ = std::fs::remove_file(&socket);
     } else {
-        tracing::info!("another process has taken over");
+        give_way(&service, asked);
     }
     Ok(())
+}
+
+/// What a service manager shows of the switch.
+const RUNS: &str = "moving frames";
+
+/// Runs until this process is to end, or another one has taken over: the client that has asked for
+/// that, if one has.
+fn live(service: &Service, plan: &upgrade::Plan) -> anyhow::Result<Option<(Asked, Replaced)>> {
+    let manager = Manager::of_environment();
+    // A manager believes its main process alone, which is the predecessor until that has ended.
+    let mut predecessor = service.predecessor().and_then(|it| it.pid);
+    let mut is_told = false;
+    while !interrupt::requested() && !service.is_replaced() {
+        if service.has_ended() {
+            return Err(anyhow::anyhow!("the switch's thread has ended by itself"));
+        }
+        predecessor = predecessor.filter(|&pid| is_there(pid));
+        if !is_told && predecessor.is_none() {
+            manager.ready(RUNS);
+            is_told = true;
+        }
+        if let Some(asked) = service.upgrades().next(Duration::from_millis(100)) {
+            if let Some(done) = plan.serve(service, asked) {
+                return Ok(Some(done));
+            }
+        }
+    }
+    if !service.is_replaced() {
+        manager.stopping("ending");
+    }
+    Ok(None)
+}
+
+/// Whether a process exists.
+fn is_there(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+}
+
+/// Another process has taken over: the service manager hears which, and then the client.
+fn give_way(service: &Service, asked: Option<(Asked, Replaced)>) {
+    tracing::info!("another process has taken over");
+    if let Some(pid) = service.successor().filter(|&pid| pid > 0) {
+        Manager::of_environment().replaced(pid, RUNS);
+    }
+    if let Some((asked, replaced)) = asked {
+        asked.answer(&Ok(replaced));
+    }
 }
 
 /// Listens for scrapes as soon as the process that was replaced has gone. Without metrics the
@@ -320,8 +389,10 @@ fn show(value: &Value) -> String {
     });
     let interfaces: String = interfaces.collect();
     let whole = format!(
-        "{kind}, runs for {}\n{}{} of {} ports are up, {} addresses ({} refused)\n\
+        "{kind}, process {} (version {}) runs for {}\n{}{} of {} ports are up, {} addresses ({} refused)\n\
          frames: {} held, {} dropped; {}\n{}polls: {} with frames, {} without; slept {} times\n{interfaces}",
+        count(value, "pid"),
+        word(value, "version"),
         time(value, "uptime_ns"),
         ingress(value),
         count(value, "ports_up"),

@@ -2,9 +2,10 @@
 //!
 //! `{"ask": "show"}` and `"ports"`, `"queues"`, `"drops"`, `"addresses"`, `"flows"`, `"reload"`. An
 //! answer is `{"ok": …}` or `{"error": "…"}`. Only the socket's owner may open it.
-//! `{"ask": "capture", "capture": {…}}` is answered with a file behind the line ([`Asked`],
-//! [`session`]).
+//! `{"ask": "capture", "capture": {…}}` is answered with a file behind the line
+//! ([`capture::Asked`], [`session`]).
 //! `{"ask": "takeover"}` is answered with everything that the switch has ([`crate::handover`]).
+//! `{"ask": "upgrade"}` is answered when a successor has taken over ([`crate::upgrade`]).
 
 use std::{
     fs,
@@ -24,10 +25,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
-    capture::{Asked, session},
+    capture::{self, session},
     config::Access,
+    handover::UNKNOWN,
     report::Report,
-    service::{Service, reload_file},
+    service::{Claim, Service, reload_file},
+    upgrade::{Asked, Refused, Remedy, Replaced},
     vhost::session::bind,
     views,
     worker::Worker,
@@ -38,6 +41,9 @@ const ASK_MAX: u64 = 1 << 16;
 
 /// A question that takes longer is given up.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// An upgrade that takes longer is given up by the one who asked for it.
+const UPGRADES_WITHIN: Duration = Duration::from_secs(60);
 
 const NONSENSE: &str = "the switch answered nonsense";
 
@@ -66,6 +72,8 @@ pub enum Ask {
     Capture,
     /// Hand everything over to the process that asks.
     Takeover,
+    /// Start a successor, and hand everything over to it.
+    Upgrade,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -73,10 +81,16 @@ struct Request {
     ask: Ask,
     /// What to capture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    capture: Option<Asked>,
+    capture: Option<capture::Asked>,
     /// Whether the successor answers before the running switch stops anything for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     prepares: bool,
+    /// The successor's number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    /// The program of a successor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    program: Option<PathBuf>,
 }
 
 /// Answers at a socket in a thread of its own, while the process lives.
@@ -149,12 +163,25 @@ fn answer(
         Ok(Request {
             ask: Ask::Takeover,
             prepares,
+            pid,
             ..
         }) => {
-            let done = service.hand_over(&stream, listener, *prepares);
+            let who = Claim {
+                pid: *pid,
+                prepares: *prepares,
+            };
+            let done = service.hand_over(who, &stream, listener);
             return done.inspect_err(|error| {
                 tracing::warn!(%error, "nothing was handed over: this switch goes on");
             });
+        }
+        Ok(Request {
+            ask: Ask::Upgrade,
+            program,
+            ..
+        }) => {
+            let asked = Asked::new(stream, program.clone());
+            return service.upgrades().ask(asked);
         }
         Ok(Request {
             ask: Ask::Capture,
@@ -164,7 +191,7 @@ fn answer(
         _ => {}
     }
     let result = request
-        .map_err(|error| anyhow!("no question that is known: {error}"))
+        .map_err(|error| anyhow!("{UNKNOWN}: {error}"))
         .and_then(|request| respond(request.ask, file, service));
     let value = match result {
         Ok(value) => json!({ "ok": value }),
@@ -175,7 +202,11 @@ fn answer(
 }
 
 /// A thread of its own captures.
-fn begin_capture(stream: UnixStream, asked: Asked, service: &Arc<Service>) -> anyhow::Result<()> {
+fn begin_capture(
+    stream: UnixStream,
+    asked: capture::Asked,
+    service: &Arc<Service>,
+) -> anyhow::Result<()> {
     let service = Arc::clone(service);
     thread::Builder::new()
         .name("capture".to_owned())
@@ -200,7 +231,9 @@ fn respond(ask: Ask, file: &Path, service: &Service) -> anyhow::Result<Value> {
 /// The switch has ended, or it is another question.
 pub fn view(ask: Ask, service: &Service) -> anyhow::Result<Value> {
     let value = match ask {
-        Ask::Reload | Ask::Takeover | Ask::Capture => bail!("it is answered elsewhere"),
+        Ask::Reload | Ask::Takeover | Ask::Upgrade | Ask::Capture => {
+            bail!("it is answered elsewhere")
+        }
         Ask::Flows => return Ok(serde_json::to_value(report(service)?)?),
         Ask::Show => views::show(service),
         Ask::Ports => views::ports(service),
@@ -224,7 +257,17 @@ pub fn report(service: &Service) -> anyhow::Result<Option<Report>> {
     Ok(Report::merge(reports.into_iter().flatten()))
 }
 
-fn send(socket: &Path, ask: Ask, capture: Option<Asked>) -> anyhow::Result<UnixStream> {
+fn question(ask: Ask) -> Request {
+    Request {
+        ask,
+        capture: None,
+        prepares: ask == Ask::Takeover,
+        pid: (ask == Ask::Takeover).then(std::process::id),
+        program: None,
+    }
+}
+
+fn send(socket: &Path, request: &Request) -> anyhow::Result<UnixStream> {
     let stream = UnixStream::connect(socket).with_context(|| {
         format!(
             "no switch answers at {}; start one with `sluicegate switch run FILE`, or name its socket",
@@ -232,11 +275,7 @@ fn send(socket: &Path, ask: Ask, capture: Option<Asked>) -> anyhow::Result<UnixS
         )
     })?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let request = serde_json::to_string(&Request {
-        ask,
-        capture,
-        prepares: ask == Ask::Takeover,
-    })?;
+    let request = serde_json::to_string(request)?;
     writeln!(&stream, "{request}")?;
     Ok(stream)
 }
@@ -246,7 +285,7 @@ fn send(socket: &Path, ask: Ask, capture: Option<Asked>) -> anyhow::Result<UnixS
 /// # Errors
 /// No switch answers there.
 pub fn ask_for_everything(socket: &Path) -> anyhow::Result<UnixStream> {
-    send(socket, Ask::Takeover, None)
+    send(socket, &question(Ask::Takeover))
 }
 
 /// Asks a running switch for a capture: the names of what is captured, and the connection by which
@@ -254,8 +293,12 @@ pub fn ask_for_everything(socket: &Path) -> anyhow::Result<UnixStream> {
 ///
 /// # Errors
 /// No switch answers there, or it refuses.
-pub fn capture(socket: &Path, asked: Asked) -> anyhow::Result<(Vec<String>, Captured)> {
-    let mut stream = BufReader::new(send(socket, Ask::Capture, Some(asked))?);
+pub fn capture(socket: &Path, asked: capture::Asked) -> anyhow::Result<(Vec<String>, Captured)> {
+    let request = Request {
+        capture: Some(asked),
+        ..question(Ask::Capture)
+    };
+    let mut stream = BufReader::new(send(socket, &request)?);
     let mut answer = hear(&mut stream)?;
     let points = serde_json::from_value(answer["points"].take()).context(NONSENSE)?;
     Ok((points, stream))
@@ -266,7 +309,23 @@ pub fn capture(socket: &Path, asked: Asked) -> anyhow::Result<(Vec<String>, Capt
 /// # Errors
 /// No switch answers there, or it refuses.
 pub fn ask(socket: &Path, ask: Ask) -> anyhow::Result<Value> {
-    hear(&mut BufReader::new(send(socket, ask, None)?))
+    hear(&mut BufReader::new(send(socket, &question(ask))?))
+}
+
+/// Has a running switch start a successor, and waits until that has taken over. `program` is the
+/// successor's, if not the one that is installed by now.
+///
+/// # Errors
+/// No switch answers there; it goes on, for a reason that is a [`Refused`].
+pub fn upgrade(socket: &Path, program: Option<PathBuf>) -> anyhow::Result<Replaced> {
+    let request = Request {
+        program,
+        ..question(Ask::Upgrade)
+    };
+    let stream = send(socket, &request)?;
+    stream.set_read_timeout(Some(UPGRADES_WITHIN))?;
+    let answer = hear(&mut BufReader::new(stream))?;
+    serde_json::from_value(answer).context(NONSENSE)
 }
 
 fn hear(stream: &mut Captured) -> anyhow::Result<Value> {
@@ -275,9 +334,18 @@ fn hear(stream: &mut Captured) -> anyhow::Result<Value> {
     let mut answer: Value = serde_json::from_str(&line).context(NONSENSE)?;
     match answer.get_mut("ok") {
         Some(value) => Ok(value.take()),
-        None => Err(anyhow!(
-            "{}",
-            answer["error"].as_str().unwrap_or("no reason given")
-        )),
+        None => Err(refused(answer).into()),
+    }
+}
+
+/// Why a switch did not do what it was asked for.
+fn refused(answer: Value) -> Refused {
+    match serde_json::from_value::<Refused>(answer) {
+        Ok(refused) if refused.error.starts_with(UNKNOWN) => Refused::new(
+            Remedy::Restart,
+            "the switch that runs is older and does not know this question; restart it",
+        ),
+        Ok(refused) => refused,
+        Err(_) => Refused::new(Remedy::Other, "no reason given"),
     }
 }

@@ -9,10 +9,13 @@
 //!  new ── ready ──────────────────▶ old
 //!  new ◀────────────────────── go ──    and ends; if anything fails before, it goes on
 //! ```
+//!
+//! In place of `prepared` and `ready` the new one may say why it does not go on, and the old one in
+//! place of everything ([`Refused`]).
 
 use std::{
     fs::File,
-    io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
+    io::{self, BufRead, BufReader, ErrorKind, IoSlice, IoSliceMut, Read, Write},
     mem::MaybeUninit,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -36,6 +39,7 @@ use crate::{
     lanes::Lane,
     offload::Work,
     shm::cable::CableState,
+    upgrade::{Refused, Remedy},
     vhost::{link::Connection, relay::Message},
     xdp::{QueueState, XdpEstate},
 };
@@ -62,11 +66,20 @@ const HEAD_MAX: u64 = 1 << 28;
 const FRAMES_MAX: u64 = 1 << 33;
 const DESCRIPTORS_MAX: usize = 1 << 16;
 
-/// How a switch begins its answer that does not know the question.
+/// How a switch begins its answer that does not hand over, or does not know the question.
 const REFUSAL: [u8; 8] = *b"{\"error\"";
+
+/// How the reason begins where a switch does not know a question.
+pub const UNKNOWN: &str = "no question that is known";
 
 const READY: u8 = b'r';
 const GO: u8 = b'g';
+
+/// A successor gives up; why follows, as JSON, in the same write.
+const GIVES_UP: u8 = b'x';
+
+/// The most bytes of a reason.
+const REASON_MAX: usize = 1 << 14;
 
 /// A frame that the switch has a copy of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,6 +139,8 @@ pub struct Estate {
     pub copies: Vec<(Copy, Vec<u8>)>,
     /// When the old process stopped, ns of the host's monotonic clock.
     pub stopped_ns: u64,
+    /// The old process; 0 where it did not say.
+    pub pid: u32,
 }
 
 /// What of it is text; descriptors are numbers there.
@@ -134,6 +149,8 @@ struct Head {
     form: u32,
     descriptors: usize,
     stopped_ns: u64,
+    #[serde(default)]
+    pid: u32,
     bays: Vec<BayHead>,
     copies: Vec<Copy>,
 }
@@ -215,13 +232,58 @@ impl<'a> Numbers<'a> {
 /// It says nothing.
 pub fn prepare(stream: &UnixStream) -> anyhow::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
-    let (mut stream, mut byte) = (stream, [0]);
-    stream.write_all(&PREPARE)?;
-    let prepared = stream.read_exact(&mut byte);
-    if prepared.is_err() || byte != [PREPARED] {
-        bail!("the new switch said nothing before anything was stopped");
+    let mut to = stream;
+    to.write_all(&PREPARE)?;
+    match hear(stream) {
+        Some(PREPARED) => Ok(()),
+        Some(GIVES_UP) => Err(reason(stream).into()),
+        _ => bail!("the new switch said nothing before anything was stopped"),
     }
-    Ok(())
+}
+
+/// The next byte, if it comes in time.
+fn hear(mut stream: &UnixStream) -> Option<u8> {
+    let mut byte = [0];
+    stream.read_exact(&mut byte).ok()?;
+    Some(byte[0])
+}
+
+/// Says that this process, the new one, does not take over. Whether the other one hears it is no
+/// matter: it goes on in any case.
+pub fn give_up(mut stream: &UnixStream, why: &anyhow::Error) {
+    let mut message = vec![GIVES_UP];
+    let reason = serde_json::to_vec(&Refused::of(why)).unwrap_or_default();
+    message.extend(reason.into_iter().take(REASON_MAX));
+    let _ = stream.set_write_timeout(Some(STOPPED));
+    let _ = stream.write_all(&message);
+}
+
+/// Says that this process, the old one, does not hand over; nothing else was sent.
+pub fn refuse(mut stream: &UnixStream, why: &anyhow::Error) {
+    let reason = serde_json::to_string(&Refused::of(why)).unwrap_or_default();
+    let _ = writeln!(stream, "{reason}");
+}
+
+/// Why the new process gives up: one read, because frames may wait meanwhile.
+fn reason(mut stream: &UnixStream) -> Refused {
+    let mut text = vec![0; REASON_MAX];
+    let read = stream.read(&mut text).unwrap_or(0);
+    let known = serde_json::from_slice(&text[..read]);
+    known.unwrap_or_else(|_| Refused::new(Remedy::Other, "the new switch gave up"))
+}
+
+/// Why everything did not get to the new process.
+fn not_taken(stream: &UnixStream, error: anyhow::Error) -> anyhow::Error {
+    match hear(stream) {
+        Some(GIVES_UP) => reason(stream).into(),
+        _ => error,
+    }
+}
+
+/// The old process did not wait any longer.
+fn late() -> Refused {
+    const LATE: &str = "the switch that runs goes on: this one was too slow";
+    Refused::new(Remedy::Again, LATE)
 }
 
 impl Estate {
@@ -233,9 +295,14 @@ impl Estate {
     /// Sends it.
     ///
     /// # Errors
-    /// The other side has gone.
+    /// The other side has gone, or says why it does not take it.
     pub fn send(&self, to: &UnixStream) -> anyhow::Result<()> {
         to.set_write_timeout(Some(self.patience()))?;
+        to.set_read_timeout(Some(STOPPED_PER_PORT))?;
+        self.write(to).map_err(|error| not_taken(to, error))
+    }
+
+    fn write(&self, to: &UnixStream) -> anyhow::Result<()> {
         let mut numbers = Numbers::default();
         numbers.add(&self.control);
         numbers.add(&self.ledger);
@@ -263,6 +330,7 @@ impl Estate {
             form: FORM,
             descriptors: numbers.0.len(),
             stopped_ns: self.stopped_ns,
+            pid: self.pid,
             bays,
             copies: self.copies.iter().map(|(copy, _)| copy.clone()).collect(),
         };
@@ -312,21 +380,22 @@ impl Estate {
             head = word()?;
         }
         if head == REFUSAL {
-            bail!("the switch that runs cannot hand over; restart it instead");
+            return Err(refusal(from).into());
         }
         let (head, frames) = (u64::from_le_bytes(head), u64::from_le_bytes(word()?));
         ensure!(head <= HEAD_MAX && frames <= FRAMES_MAX, "it is too long");
         let mut text = vec![0; head as usize];
-        stream.read_exact(&mut text)?;
+        stream.read_exact(&mut text).map_err(|_| late())?;
         let form = serde_json::from_slice::<serde_json::Value>(&text)?["form"].as_u64();
         if form != Some(u64::from(FORM)) {
-            bail!("the switch that runs is of another version; restart it instead");
+            const OTHER: &str = "the switch that runs is of another version; restart it instead";
+            return Err(Refused::new(Remedy::Restart, OTHER).into());
         }
         let head: Head = serde_json::from_slice(&text)?;
         let mut copies = Vec::new();
         for copy in head.copies {
             let mut bytes = vec![0; copy.bytes as usize];
-            stream.read_exact(&mut bytes)?;
+            stream.read_exact(&mut bytes).map_err(|_| late())?;
             copies.push((copy, bytes));
         }
         ensure!(head.descriptors <= DESCRIPTORS_MAX, "too many descriptors");
@@ -368,7 +437,25 @@ impl Estate {
             bays,
             copies,
             stopped_ns: head.stopped_ns,
+            pid: head.pid,
         })
+    }
+}
+
+/// Why the old process does not hand over: the rest of a line.
+fn refusal(from: &UnixStream) -> Refused {
+    let (mut rest, mut reader) = (String::new(), BufReader::new(from).take(REASON_MAX as u64));
+    let _ = reader.read_line(&mut rest);
+    let line = String::from_utf8_lossy(&REFUSAL) + &rest[..];
+    match serde_json::from_str::<Refused>(&line) {
+        Ok(refused) if !refused.error.starts_with(UNKNOWN) => Refused {
+            error: format!("the switch that runs does not hand over: {}", refused.error),
+            ..refused
+        },
+        _ => Refused::new(
+            Remedy::Restart,
+            "the switch that runs cannot hand over; restart it instead",
+        ),
     }
 }
 
@@ -380,6 +467,9 @@ fn receive_descriptors(from: &UnixStream, count: usize) -> anyhow::Result<Vec<Op
         let (mut byte, flags) = ([0], RecvFlags::CMSG_CLOEXEC);
         let mut part = [IoSliceMut::new(&mut byte)];
         let received = recvmsg(from, &mut part, &mut ancillary, flags)?;
+        if received.bytes == 0 {
+            return Err(late().into());
+        }
         let before = descriptors.len();
         for with in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(some) = with {
@@ -416,7 +506,7 @@ pub fn ready(stream: &UnixStream) -> anyhow::Result<()> {
     match stream.read(&mut byte) {
         Ok(1) if byte == [GO] => Ok(()),
         Ok(0) => Ok(()),
-        Ok(_) => bail!("the switch that runs goes on"),
+        Ok(_) => Err(late().into()),
         Err(error) if has_died(&error) => Ok(()),
         Err(error) => Err(error).context(SILENT),
     }
@@ -428,14 +518,20 @@ pub fn ready(stream: &UnixStream) -> anyhow::Result<()> {
 /// It failed: the old process goes on.
 pub fn let_go(stream: &UnixStream, patience: Duration) -> anyhow::Result<()> {
     stream.set_read_timeout(Some(patience))?;
-    let (mut stream, mut byte) = (stream, [0]);
-    let ready = stream.read_exact(&mut byte);
-    if ready.is_ok() && byte == [READY] {
-        return Ok(stream.write_all(&[GO])?);
+    let mut to = stream;
+    match hear(stream) {
+        Some(READY) => return Ok(to.write_all(&[GO])?),
+        Some(GIVES_UP) => return Err(reason(stream).into()),
+        _ => {}
     }
     // If it is only slow, it hears that it is too late.
-    let _ = stream.write_all(b"n");
-    bail!("the new switch did not become ready")
+    let _ = to.write_all(b"n");
+    let patience = patience.as_millis();
+    Err(Refused::new(
+        Remedy::Again,
+        format!("the new switch was not ready within {patience} ms"),
+    )
+    .into())
 }
 
 #[cfg(test)]
@@ -473,7 +569,7 @@ mod tests {
             (&old).write_all(b"n").expect("sent");
             let old = stays.then_some(old);
             let error = ready(&new).expect_err("the other goes on");
-            assert_eq!(error.to_string(), "the switch that runs goes on");
+            assert_eq!(Refused::of(&error).remedy, Remedy::Again);
             drop(old);
         }
     }
@@ -485,5 +581,32 @@ mod tests {
         (&old).write_all(answer).expect("sent");
         let error = Estate::receive(&new).expect_err("it is no estate");
         assert!(error.to_string().contains("cannot hand over; restart it"));
+        assert_eq!(Refused::of(&error).remedy, Remedy::Restart);
+    }
+
+    #[test]
+    fn each_side_hears_why_the_other_does_not_go_on() {
+        let why = || anyhow!("no room");
+        let (new, old) = pair();
+        refuse(&old, &why());
+        let error = Estate::receive(&new).expect_err("refused");
+        assert!(error.to_string().ends_with("hand over: no room"), "{error}");
+        // Before anything was stopped, and when all was sent.
+        for stopped in [false, true] {
+            let (new, old) = pair();
+            give_up(&new, &why());
+            let heard = match stopped {
+                false => prepare(&old),
+                true => let_go(&old, Duration::from_millis(50)),
+            };
+            assert_eq!(heard.expect_err("it gave up").to_string(), "no room");
+        }
+        let (new, old) = pair();
+        give_up(&new, &Refused::new(Remedy::Restart, "another form").into());
+        let heard = Refused::of(&let_go(&old, STOPPED).expect_err("it gave up"));
+        assert_eq!(heard, Refused::new(Remedy::Restart, "another form"));
+        let (_new, old) = pair();
+        let heard = Refused::of(&let_go(&old, STOPPED_PER_PORT).expect_err("silence"));
+        assert_eq!(heard.remedy, Remedy::Again);
     }
 }

@@ -32,6 +32,7 @@ pub mod ring;
 pub mod service;
 pub mod shm;
 pub mod tap;
+pub mod upgrade;
 pub mod vhost;
 pub mod views;
 pub mod worker;

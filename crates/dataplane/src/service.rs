@@ -1,22 +1,12 @@
 //! A switch that runs: its configuration in force, and the configuration of another file.
 
 mod places;
+mod succession;
 
 use std::{
     collections::HashMap,
-    fs::{self, File, Metadata},
-    os::{
-        fd::AsRawFd,
-        unix::{
-            fs::MetadataExt,
-            net::{UnixListener, UnixStream},
-        },
-    },
     path::Path,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicU32},
     thread,
     time::{Duration, Instant},
 };
@@ -30,34 +20,25 @@ use sluicegate_vswitch::filter::Filter;
 use crate::{
     adapter,
     config::{Config, Kind, PortConfig},
-    control,
     engine::Engine,
     govern::{Govern, Governing},
-    handover::{self, Estate},
+    handover,
     ledger::Ledger,
     mesh,
     port::Port,
     shm::{cable::Cable, pfc::FlowControl},
     tap::Tap,
-    vhost::{
-        device::Device,
-        link::{Connection, Link, STOPS_WITHIN},
-    },
+    upgrade::{Desk, Refused},
+    vhost::{device::Device, link::Link},
     worker::{Handle, Pace, Running, Worker},
     xdp::Xdp,
 };
 
 use places::{Ahead, begin, in_words, open, refuse_other_sockets};
+pub use succession::{Claim, Heir, Predecessor};
 
 /// Between two looks whether a port's frames have come home.
 const LATER: Duration = Duration::from_millis(1);
-
-/// All connections of a predecessor have heard again what was said on them within this time, or
-/// their guests' frames wait.
-const BEGIN_WITHIN: Duration = Duration::from_millis(25);
-
-/// Why a descriptor was not copied.
-const DESCRIPTORS: &str = "a descriptor was not copied: raise `ulimit -n`";
 
 /// What a new configuration changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -97,10 +78,18 @@ pub struct Service {
     /// Its threads.
     running: Vec<Running>,
     state: Mutex<State>,
-    is_replaced: AtomicBool,
+    /// The process that has taken over.
+    successor: OnceLock<u32>,
+    predecessor: Option<Predecessor>,
+    upgrades: Desk,
+    /// How often everything was stopped for another process.
+    attempts: AtomicU32,
+    /// Why the last one got nothing.
+    refusal: Mutex<Option<Refused>>,
 }
 
 struct State {
+    heir: Heir,
     ledger: Arc<Ledger>,
     config: Config,
     numbers: HashMap<String, u16>,
@@ -129,104 +118,28 @@ impl Service {
         state.each(|worker| worker.rests = false)?;
         state.keep_interfaces(&config.ports);
         state.config = config;
-        Ok(Self::new(running, state))
+        Ok(Self::new(running, state, None))
     }
 
-    fn new(running: Vec<Running>, state: State) -> Self {
+    fn new(running: Vec<Running>, state: State, predecessor: Option<Predecessor>) -> Self {
         Self {
             running,
             state: Mutex::new(state),
-            is_replaced: AtomicBool::new(false),
+            successor: OnceLock::new(),
+            predecessor,
+            upgrades: Desk::default(),
+            attempts: AtomicU32::new(0),
+            refusal: Mutex::default(),
         }
     }
 
-    /// Goes on with what another process had, which then ends; its control socket, and for how long
-    /// no frame moved, ns. After an error this process must end without touching anything: the
-    /// other one goes on.
-    ///
-    /// # Errors
-    /// As [`Service::start`], or the other process does not hand over.
-    pub fn take_over(config: Config) -> anyhow::Result<(Self, UnixListener, u64)> {
-        let stream = control::ask_for_everything(&config.socket)?;
-        let mut estate = Estate::receive(&stream)?;
-        is_state(&estate.ledger, &config.state)?;
-        let (running, mut state) = State::begin(&config, Ledger::over(estate.ledger)?)?;
-        let mut links = Vec::new();
-        for port in &config.ports {
-            let mut bays = estate.bays.iter();
-            let at = bays.position(|bay| bay.name == port.name);
-            let old = at.map(|at| estate.bays.swap_remove(at));
-            links.extend(state.add(port, old)?);
-        }
-        let until = Instant::now() + BEGIN_WITHIN;
-        links.iter().for_each(|link| link.wait_until_begun(until));
-        adapter::apply(&config.adapters)?;
-        handover::ready(&stream)?;
-        let copies = Arc::new(std::mem::take(&mut estate.copies));
-        state.each(move |worker| {
-            worker.engine.remember();
-            for (copy, bytes) in copies.iter() {
-                if worker.engine.is_own(copy.exit) {
-                    worker.engine.take_copy(copy, bytes);
-                }
-            }
-        })?;
-        state.each(|worker| worker.rests = false)?;
-        let outage_ns = handover::clock_ns().saturating_sub(estate.stopped_ns);
-        links.iter().for_each(|link| link.own());
-        state.keep_interfaces(&config.ports);
-        state.config = config;
-        Ok((Self::new(running, state), estate.control, outage_ns))
-    }
-
-    /// Hands everything to a process that takes over, and is replaced by it. One that `prepares`
-    /// must answer before anything is stopped.
-    ///
-    /// # Errors
-    /// The other process failed; this one goes on.
-    pub fn hand_over(
-        &self,
-        stream: &UnixStream,
-        control: &UnixListener,
-        prepares: bool,
-    ) -> anyhow::Result<()> {
-        if prepares {
-            handover::prepare(stream)?;
-        }
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nothing has stopped yet if these fail.
-        let control = control.try_clone().context(DESCRIPTORS)?;
-        let ledger = state.ledger.file().try_clone().context(DESCRIPTORS)?;
-        let links = state.each(|worker| {
-            let sessions = worker.sessions.iter();
-            let links = sessions.map(|(&port, session)| (port, Arc::clone(session.link())));
-            links.collect::<Vec<_>>()
-        })?;
-        let links = links.concat();
-        let done = stop(&links)
-            .and_then(|connections| state.estate(control, ledger, connections))
-            .and_then(|estate| {
-                estate.send(stream)?;
-                handover::let_go(stream, estate.patience())
-            });
-        if done.is_ok() {
-            self.is_replaced.store(true, Ordering::Release);
-            return Ok(());
-        }
-        // If a worker has ended, the sessions hear that.
-        let _ = state.each(|worker| (worker.rests, worker.hands_over) = (false, false));
-        links.iter().for_each(|(_, link)| link.go_on());
-        done
-    }
-
-    /// Whether another process has taken over. This one must end, and leave everything as it is.
-    pub fn is_replaced(&self) -> bool {
-        self.is_replaced.load(Ordering::Acquire)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Interfaces of the kernel behind its ports, and adapters that its file names.
     pub fn interfaces(&self) -> Vec<String> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state();
         let ports = state.config.ports.iter();
         let named = ports.filter_map(|port| match &port.kind {
             Kind::Tap(name) => Some(name.clone()),
@@ -263,7 +176,7 @@ impl Service {
     /// before has to give back first, or an interface by AF_XDP, cannot be had: the error says what
     /// was done before it.
     pub fn reload(&self, config: Config) -> anyhow::Result<Reload> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         state.refuse_moves(&config)?;
         state.refuse_lanes(&config)?;
         let limits = |config: &Config| config.governing.as_ref().map(|it| it.limits);
@@ -323,30 +236,13 @@ impl Service {
     /// another process has taken over, and everything is left to it.
     pub fn end(&self) -> bool {
         // An upgrade that has begun comes to its end first.
-        let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let _state = self.state();
         if self.is_replaced() {
             return false;
         }
         self.running.iter().for_each(Running::end);
         true
     }
-}
-
-/// Stops sessions, all at once; the connections that can be handed over, by port.
-fn stop(links: &[(u16, Arc<Link>)]) -> anyhow::Result<HashMap<u16, Connection>> {
-    links.iter().for_each(|(_, link)| link.stop());
-    let until = Instant::now() + STOPS_WITHIN;
-    let mut connections = HashMap::new();
-    for (port, link) in links {
-        match link.connection(until) {
-            Ok(connection) => connections.extend(connection.map(|it| (*port, it))),
-            Err(error) if error.raw_os_error().is_some() => {
-                return Err(error).context(DESCRIPTORS);
-            }
-            Err(error) => tracing::warn!(port, %error, "a connection is not handed over"),
-        }
-    }
-    Ok(connections)
 }
 
 /// Whether a port is as before; on which thread it is to be has been looked at.
@@ -414,6 +310,7 @@ impl State {
             running.push(Worker::start(engine, pace, start)?);
         }
         let state = Self {
+            heir: Heir::Anybody,
             ledger: Arc::clone(&ledger),
             config: Config {
                 ports: Vec::new(),
@@ -437,73 +334,6 @@ impl State {
         let each = self.handles.iter();
         each.map(|handle| handle.call(order.clone()).map_err(failed))
             .collect()
-    }
-
-    /// Everything that goes over. From now on the threads rest.
-    fn estate(
-        &self,
-        control: UnixListener,
-        ledger: File,
-        mut connections: HashMap<u16, Connection>,
-    ) -> anyhow::Result<Estate> {
-        let ports = self.config.ports.iter();
-        let kinds = ports.map(|port| (port.name.clone(), in_words(port)));
-        let kinds: HashMap<_, _> = kinds.collect();
-        self.each(|worker| {
-            (worker.rests, worker.hands_over) = (true, true);
-            worker.engine.settle();
-        })?;
-        let stopped_ns = handover::clock_ns();
-        // What is between threads arrives, and then what comes home.
-        for _ in 0..2 {
-            self.each(|worker| worker.engine.finish_parcels())?;
-        }
-        let mut bays = Vec::new();
-        for handle in &self.handles {
-            let kinds = kinds.clone();
-            let some = handle.call(move |worker| {
-                let some = worker.bays(kinds, |port| connections.remove(&port));
-                (some, connections)
-            });
-            let (some, left) = some.map_err(failed)?;
-            bays.extend(some.context(DESCRIPTORS)?);
-            connections = left;
-        }
-        self.add_counters(&mut bays)?;
-        Ok(Estate {
-            control,
-            ledger,
-            bays,
-            copies: self.copies()?,
-            stopped_ns,
-        })
-    }
-
-    /// Adds what threads have counted of ports of others.
-    fn add_counters(&self, bays: &mut [handover::Bay]) -> anyhow::Result<()> {
-        let counters = self.each(|worker| {
-            let engine = &worker.engine;
-            let others = engine.bays().filter(|(number, _)| !engine.is_own(*number));
-            let others = others.map(|(_, bay)| (bay.name.clone(), bay.counters));
-            others.collect::<Vec<_>>()
-        })?;
-        for (name, counters) in counters.concat() {
-            if let Some(bay) = bays.iter_mut().find(|bay| bay.name == name) {
-                bay.counters.add(&counters);
-            }
-        }
-        Ok(())
-    }
-
-    /// Frames that a successor finds in no ring. Those at the thread of their exit are older than
-    /// those that wait to get there.
-    fn copies(&self) -> anyhow::Result<Vec<(handover::Copy, Vec<u8>)>> {
-        let each = self.each(|worker| {
-            let copies = worker.engine.copies().into_iter();
-            copies.partition::<Vec<_>, _>(|(copy, _)| worker.engine.is_own(copy.exit))
-        })?;
-        let (first, then): (Vec<_>, Vec<_>) = each.into_iter().unzip();
-        Ok(first.into_iter().chain(then).flatten().collect())
     }
 
     /// The thread of a new port: the one of the file, or else one with the fewest ports.
@@ -826,22 +656,6 @@ impl State {
     fn number(&self, name: &str) -> anyhow::Result<u16> {
         let number = self.numbers.get(name).copied();
         number.with_context(|| format!("there is no port '{name}'"))
-    }
-}
-
-/// Whether the state in use is the one at a path.
-fn is_state(file: &File, path: &Path) -> anyhow::Result<()> {
-    let id = |about: Metadata| (about.dev(), about.ino());
-    let used = id(file.metadata()?);
-    if path.symlink_metadata().is_ok_and(|at| id(at) == used) {
-        return Ok(());
-    }
-    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let used = fs::read_link(link)?;
-    let used = used.display();
-    match file.metadata()?.nlink() {
-        0 => bail!("the state of the switch that runs was removed; restart it instead"),
-        _ => bail!("`state` must be {used}, which the switch that runs has"),
     }
 }
 

@@ -320,6 +320,9 @@ pub fn show(service: &Service) -> Result<Value, String> {
     let (stalled, circles) = alarm(service, &views)?;
     let dropped: u64 = views.values().map(|view| view.counters.dropped()).sum();
     Ok(json!({
+        "pid": std::process::id(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "predecessor": service.predecessor(),
         "lossless": threads.first().map(|thread| lossless(thread.lanes)),
         "ingress": ingress.collect::<Vec<_>>(),
         "interfaces": interfaces.collect::<Vec<_>>(),

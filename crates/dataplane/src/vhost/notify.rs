@@ -13,12 +13,15 @@
 //!   reads.
 //!
 //! Kicks are read with `RWF_NOWAIT`, whatever the flags of the descriptor are.
+//!
+//! The crate `vhost` takes descriptors out of messages without close-on-exec:
+//! [`hand_down_nothing`] sets it before another program is started.
 
 #![allow(unsafe_code)]
 
 use std::{
     fs::File,
-    io::IoSliceMut,
+    io::{self, IoSliceMut},
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd},
         unix::fs::FileTypeExt,
@@ -40,6 +43,19 @@ const WRITERS_MAX: usize = 64;
 
 /// Counts the threads of a port that write for it: each has a copy.
 pub type Writers = Arc<()>;
+
+/// Programs that this process starts get none of its descriptors but the three standard ones.
+///
+/// # Errors
+/// The kernel is older than 5.11, or a filter of system calls forbids it.
+pub fn hand_down_nothing() -> io::Result<()> {
+    let flags = libc::CLOSE_RANGE_CLOEXEC as libc::c_int;
+    // SAFETY: with this flag nothing is closed here: it changes flags of descriptors, no memory.
+    match unsafe { libc::close_range(3, libc::c_uint::MAX, flags) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
 
 /// What a descriptor is.
 #[derive(Clone, Copy, PartialEq, Eq)]
