@@ -139,8 +139,6 @@ pub struct Engine {
     part: Vec<u8>,
     /// Ports whose frames are copied out.
     leaving: Vec<Leaving>,
-    /// The port of which this is done, until the next poll.
-    left: Option<u16>,
     ledger: Option<Arc<Ledger>>,
     /// Something was written into the ledger of other threads' chains.
     has_marked: bool,
@@ -203,7 +201,6 @@ impl Engine {
             flood: Vec::new(),
             part: Vec::new(),
             leaving: Vec::new(),
-            left: None,
             ledger: None,
             has_marked: false,
             taps: None,
@@ -283,6 +280,11 @@ impl Engine {
     /// A port.
     pub fn bay_mut(&mut self, number: u16) -> Option<&mut Bay> {
         self.bays.get_mut(usize::from(number))?.as_mut()
+    }
+
+    /// The memory of a port's guest, if it has one.
+    pub fn memory(&self, number: u16) -> Option<Arc<Memory>> {
+        self.memories.get(usize::from(number)).cloned()
     }
 
     /// The addresses.
@@ -393,20 +395,19 @@ impl Engine {
     /// Does what can be done now, and returns how many frames moved.
     pub fn poll(&mut self, now_ns: u64) -> usize {
         self.now_ns = now_ns;
-        self.left = None;
         let mut moved = match self.mesh {
             Some(_) => self.meet(),
             None => 0,
         };
-        if !self.leaving.is_empty() {
-            moved += self.leave_in_turns();
-        }
         for number in 0..self.bays.len() as u16 {
             moved += self.serve_blocked(number);
             moved += self.serve_lanes(number);
             moved += self.take_burst(number);
         }
         self.say_pauses();
+        if !self.leaving.is_empty() {
+            moved += self.leave_in_turns();
+        }
         self.settle();
         moved
     }
@@ -654,7 +655,7 @@ impl Engine {
 
     /// Offers a frame that has passed the vNIC of its exit. Work that the exit does not do is done
     /// when the frame is delivered.
-    #[inline]
+    #[inline(never)]
     fn offer_edited(&mut self, id: FrameId, exit: u16) {
         let frame = self.frames.get_mut(id);
         frame.pending += 1;

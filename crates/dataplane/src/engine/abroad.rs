@@ -237,7 +237,7 @@ impl Engine {
         }
     }
 
-    fn is_recalled(&self, number: u16) -> bool {
+    pub(super) fn is_recalled(&self, number: u16) -> bool {
         let bay = self.bays.get(usize::from(number));
         matches!(bay, Some(Some(bay)) if bay.is_recalled)
     }

@@ -73,6 +73,7 @@ impl Engine {
     }
 
     /// Ends the turn of an exit that may have more room: it goes on at the next one.
+    #[inline(never)]
     pub(super) fn go_on_later(&mut self, exit: u16) {
         self.set_ready(exit, false);
         let now_ns = self.now_ns;

@@ -19,7 +19,7 @@ const LEFT_MAX: usize = 16 << 20;
 const COPIED: usize = 64 << 10;
 
 /// Frames that are looked at in a turn.
-const LOOKS: usize = 1024;
+const LOOKS: usize = 4096;
 
 /// A port whose frames are copied out.
 #[derive(Debug)]
@@ -57,20 +57,18 @@ impl Leaving {
 }
 
 impl Engine {
-    /// Whether all frames of a port that wait here are copied out; if not, they will be.
+    /// Whether all frames of a port that wait here are copied out; if not, some more of them are,
+    /// and others with each poll.
     pub(super) fn has_left(&mut self, port: u16) -> bool {
         let is_it = |leaving: &Leaving| leaving.port == port && leaving.thread.is_none();
-        let at = self.leaving.iter().position(is_it).unwrap_or_else(|| {
-            let mut leaving = Leaving::of(port, None);
+        let at = self.leaving.iter().position(is_it);
+        let known = at.map(|at| self.leaving.swap_remove(at));
+        let mut leaving = known.unwrap_or_else(|| Leaving::of(port, None));
+        if !leaving.is_done {
             self.leave_some(&mut leaving);
-            self.leaving.push(leaving);
-            self.leaving.len() - 1
-        });
-        let is_done = self.leaving[at].is_done;
-        if is_done {
-            self.leaving.swap_remove(at);
-            self.left = Some(port);
         }
+        let is_done = leaving.is_done;
+        self.leaving.push(leaving);
         is_done
     }
 
@@ -80,13 +78,15 @@ impl Engine {
     }
 
     /// A turn of each port whose frames are copied out. How many turns.
+    #[cold]
     pub(super) fn leave_in_turns(&mut self) -> usize {
         let mut turns = 0;
         // Ports may be closed meanwhile, which copies out at once.
         let mut all = std::mem::take(&mut self.leaving);
         all.retain_mut(|leaving| {
             if leaving.is_done {
-                return true;
+                // Otherwise it may have sent something since.
+                return self.is_recalled(leaving.port);
             }
             turns += 1;
             self.leave_some(leaving);
@@ -106,11 +106,17 @@ impl Engine {
         self.leaving.iter().any(|leaving| !leaving.is_done)
     }
 
-    /// Copies out the frames of a port that wait, and gives it its buffers back, at once.
+    /// Copies out the frames of a port that wait, and gives it its buffers back, at once: what is
+    /// left of them.
+    #[inline(never)]
     pub(super) fn detach(&mut self, port: u16) {
-        self.leaving
-            .retain(|leaving| leaving.port != port || leaving.thread.is_some());
-        if self.left.take() == Some(port) {
+        let mut has_left = false;
+        self.leaving.retain(|leaving| {
+            let is_it = leaving.port == port && leaving.thread.is_none();
+            has_left |= is_it && leaving.is_done;
+            !is_it
+        });
+        if has_left {
             return;
         }
         let mut leaving = Leaving::of(port, None);
@@ -121,6 +127,7 @@ impl Engine {
 
     /// Copies some frames of a port out, and gives it their buffers back. Beyond a bound they are
     /// dropped, so that a guest that resets its rings over and over fills no memory.
+    #[inline(never)]
     fn leave_some(&mut self, leaving: &mut Leaving) {
         let end = match leaving.end {
             Some(end) => end,
