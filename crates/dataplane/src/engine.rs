@@ -13,11 +13,13 @@
 mod abroad;
 pub mod alarm;
 mod cables;
+mod cuts;
 mod direct;
 mod exits;
 mod flood;
 #[cfg(test)]
 mod killed;
+mod leave;
 mod pauses;
 mod restore;
 #[cfg(test)]
@@ -29,7 +31,7 @@ mod turns;
 pub mod waits;
 mod xdp;
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 use sluicegate_core::segment::Direction;
 use sluicegate_vswitch::{
@@ -40,18 +42,19 @@ use sluicegate_vswitch::{
 
 use self::{
     alarm::Alarm,
+    leave::Leaving,
     tags::{addresses, is_control, retag, seen_vlan},
 };
 use crate::{
     capture::{self, Seen, Taps},
     count::{Counters, Drop},
-    frame::{Frame, FrameId, START, Store},
+    frame::{FrameId, START, Store},
     govern::{Fate, Govern},
     lanes::{Lanes, Priority},
     ledger::{ALL_PARTS, Ledger},
     memory::Memory,
     mesh::Mesh,
-    offload::{self, Work},
+    offload::Work,
     port::{Delivery, Intake, Outgoing, Port},
     ring::Broken,
     vhost::Change,
@@ -69,9 +72,6 @@ const PART: u64 = 1 << 10;
 
 /// Flooded frames that wait for a port which has no room.
 const FLOODED_MAX: u32 = 64;
-
-/// Bytes that the switch keeps of frames whose sender has gone or has stopped its ring.
-const LEFT_MAX: usize = 16 << 20;
 
 /// The reason for which a port is closed whose frontend shrinks its memory.
 const SHRUNK: &str = "its memory has shrunk";
@@ -135,6 +135,10 @@ pub struct Engine {
     /// The work of this turn; see [`TURN`].
     spent: u64,
     flood: Vec<u16>,
+    /// Room for a part of a frame that is cut.
+    part: Vec<u8>,
+    /// Ports whose frames are copied out.
+    leaving: Vec<Leaving>,
     ledger: Option<Arc<Ledger>>,
     /// Something was written into the ledger of other threads' chains.
     has_marked: bool,
@@ -195,6 +199,8 @@ impl Engine {
             now_ns: 0,
             spent: 0,
             flood: Vec::new(),
+            part: Vec::new(),
+            leaving: Vec::new(),
             ledger: None,
             has_marked: false,
             taps: None,
@@ -276,6 +282,11 @@ impl Engine {
         self.bays.get_mut(usize::from(number))?.as_mut()
     }
 
+    /// The memory of a port's guest, if it has one.
+    pub fn memory(&self, number: u16) -> Option<Arc<Memory>> {
+        self.memories.get(usize::from(number)).cloned()
+    }
+
     /// The addresses.
     pub fn learning(&self) -> &Learning {
         &self.learning
@@ -337,38 +348,6 @@ impl Engine {
         base
     }
 
-    /// Copies out the frames of a port that wait, and gives it its buffers back. Beyond a bound
-    /// they are dropped, so that a guest that resets its rings over and over fills no memory.
-    fn detach(&mut self, number: u16) {
-        while self.take_one(number, true) == Some(true) {}
-        let (mut bytes, mut kept, mut dropped) = (0, Vec::new(), HashSet::new());
-        for (id, frame) in self.frames.iter() {
-            if frame.from != number || frame.pending == 0 {
-                continue;
-            }
-            bytes += size_of::<Frame>() + frame.bytes as usize;
-            if bytes > LEFT_MAX {
-                dropped.insert(id);
-            } else {
-                kept.push(id);
-            }
-        }
-        for id in kept {
-            self.keep_copy(id);
-        }
-        for id in self.switch.remove(|id| !dropped.contains(id)) {
-            self.drop_at(id, number, Drop::Left);
-            self.release(id);
-        }
-        // Of those that were cut, parts may wait still; their chains go with the ring all the same.
-        let has_chain = |id: &FrameId| {
-            let frame = self.frames.get(*id);
-            frame.from == number && frame.pending > 0 && frame.token.is_some()
-        };
-        dropped.retain(has_chain);
-        dropped.into_iter().for_each(|id| self.keep_copy(id));
-    }
-
     /// Drops all frames that wait for a port.
     fn discard(&mut self, number: u16, reason: Drop) {
         let lanes = self.choice.lanes;
@@ -382,17 +361,18 @@ impl Engine {
     }
 
     /// A guest broke the rules: its port is closed, and others go on. Another guest's frame may be
-    /// on its way meanwhile, so rings are shown later.
+    /// on its way meanwhile, so rings are shown later. What it has sent stays in its memory until
+    /// its connection has ended, or is delivered before.
     fn close(&mut self, number: u16, reason: &str) {
         // Zeros in place of its ring break the rules as well.
         let has_shrunk = self.memories[usize::from(number)].is_broken();
         let reason = if has_shrunk { SHRUNK } else { reason };
         tracing::warn!(port = number, reason, "the port is closed");
-        if let Some(Port::Vhost(device)) = self.bay_mut(number).map(|bay| &mut bay.port) {
-            // Each of them may break the rules, and would close the port within its closing.
-            device.forget_again();
+        let bay = self.bay_mut(number);
+        let is_guest = bay.is_some_and(|bay| matches!(bay.port, Port::Vhost(_)));
+        if !is_guest {
+            self.detach(number);
         }
-        self.detach(number);
         if let Some(bay) = self.bay_mut(number) {
             bay.closed = Some(reason.to_owned());
             bay.ends = true;
@@ -403,10 +383,12 @@ impl Engine {
             bay.awaited_ns = None;
         }
         self.unplug(number);
-        self.memories[usize::from(number)] = Arc::default();
+        if !is_guest {
+            self.memories[usize::from(number)] = Arc::default();
+        }
         self.learning.forget(number);
         self.close_abroad(number);
-        self.bring_home(number);
+        self.call_home(number);
         self.discard(number, Drop::NoReceiver);
     }
 
@@ -423,13 +405,16 @@ impl Engine {
             moved += self.take_burst(number);
         }
         self.say_pauses();
+        if !self.leaving.is_empty() {
+            moved += self.leave_in_turns();
+        }
         self.settle();
         moved
     }
 
     /// Asks all ports for a wake-up. Whether there is work already.
     pub fn arm(&mut self) -> bool {
-        let mut work = false;
+        let mut work = self.leaves();
         for number in 0..self.bays.len() as u16 {
             let Some(bay) = self.bay_mut(number) else {
                 continue;
@@ -461,7 +446,9 @@ impl Engine {
     pub fn housekeep(&mut self) {
         self.learning.sweep(self.now_ns);
         for number in 0..self.memories.len() as u16 {
-            if self.is_own(number) && self.memories[usize::from(number)].is_broken() {
+            let has_shrunk = self.memories[usize::from(number)].is_broken();
+            let ends = self.bay_mut(number).is_some_and(|bay| bay.ends);
+            if has_shrunk && !ends && self.is_own(number) {
                 self.close(number, SHRUNK);
             }
         }
@@ -508,7 +495,7 @@ impl Engine {
         self.spent += u64::from(bay.port.descriptors());
         match taken {
             Ok(Intake::Frame) => {
-                (frame.from, frame.pending, frame.parent) = (number, 1, None);
+                (frame.from, frame.pending) = (number, 1);
                 self.spent += u64::from(frame.bytes);
                 // Another thread of a predecessor may have delivered it.
                 if frame.parts != ALL_PARTS {
@@ -517,7 +504,7 @@ impl Engine {
                 self.release(id);
             }
             Ok(Intake::Malformed) => {
-                (frame.from, frame.pending, frame.parent) = (number, 1, None);
+                (frame.from, frame.pending) = (number, 1);
                 bay.counters.drop(Drop::Malformed);
                 self.release(id);
             }
@@ -616,7 +603,7 @@ impl Engine {
         let frame = self.frames.get_mut(id);
         frame.set_own(bytes);
         (frame.from, frame.pair, frame.vlan, frame.lane) = (number, pair, vlan, lane);
-        (frame.token, frame.parent, frame.pending) = (None, None, 1);
+        (frame.token, frame.pending) = (None, 1);
         frame.work = Work::default();
         let (to, source, ..) = addresses(frame.start());
         match self.learning.route(vlan, number, source, to, self.now_ns) {
@@ -627,7 +614,7 @@ impl Engine {
         self.release(id);
     }
 
-    /// Offers a frame to an exit, after the work that the receiver does not do itself.
+    /// Offers a frame to an exit.
     #[inline]
     fn offer(&mut self, id: FrameId, exit: u16) {
         let Some(Some(bay)) = self.bays.get_mut(usize::from(exit)) else {
@@ -637,19 +624,6 @@ impl Engine {
             self.drop_at(id, exit, Drop::NoReceiver);
         } else if self.reaches(id, exit) {
             self.offer_edited(id, exit);
-        }
-    }
-
-    /// Offers a frame that has passed the vNIC of its exit.
-    #[inline]
-    fn offer_edited(&mut self, id: FrameId, exit: u16) {
-        let takes = self.bays[usize::from(exit)]
-            .as_ref()
-            .is_some_and(|bay| bay.port.takes().takes(self.frames.get(id).work));
-        if takes {
-            self.offer_as_it_is(id, exit);
-        } else {
-            self.offer_worked(id, exit);
         }
     }
 
@@ -679,8 +653,10 @@ impl Engine {
         }
     }
 
-    #[inline]
-    fn offer_as_it_is(&mut self, id: FrameId, exit: u16) {
+    /// Offers a frame that has passed the vNIC of its exit. Work that the exit does not do is done
+    /// when the frame is delivered.
+    #[inline(never)]
+    fn offer_edited(&mut self, id: FrameId, exit: u16) {
         let frame = self.frames.get_mut(id);
         frame.pending += 1;
         let (port, priority, bytes) = (frame.from, frame.lane.number, frame.bytes);
@@ -690,6 +666,7 @@ impl Engine {
             match self.switch.offer(from, u32::from(port), to, id, bytes) {
                 Handover::Through => match self.deliver(id, exit) {
                     Delivery::NoRoom => self.block(exit),
+                    Delivery::Later => self.go_on_later(exit),
                     Delivery::Held => self.stop_lanes(exit),
                     _ => return self.release(id),
                 },
@@ -726,39 +703,6 @@ impl Engine {
         }
     }
 
-    /// Completes the checksum or cuts the segment, and offers the result. The sender's buffers stay
-    /// in use until the last part is delivered.
-    #[inline(never)]
-    fn offer_worked(&mut self, id: FrameId, exit: u16) {
-        let frame = self.frames.get(id);
-        let (from, work, vlan, lane) = (frame.from, frame.work, frame.vlan, frame.lane);
-        let mut whole = frame.whole(&self.memories[usize::from(from)]);
-        let parts = match (work.segment, work.checksum) {
-            (Some(_), _) => offload::cut(&whole, work),
-            (None, Some(at)) => offload::complete(&mut whole, at).map(|()| vec![whole]),
-            (None, None) => Ok(vec![whole]),
-        };
-        let Ok(parts) = parts else {
-            return self.drop_at(id, from, Drop::Malformed);
-        };
-        // A predecessor has delivered the first of them.
-        let delivered = usize::from(self.frames.get(id).parts);
-        self.spent += u64::from(self.frames.get(id).bytes) + PART * parts.len() as u64;
-        self.frames.get_mut(id).empty();
-        for part in parts.into_iter().skip(delivered) {
-            let child = self.frames.take();
-            self.frames.get_mut(id).pending += 1;
-            let pair = self.frames.get(id).pair;
-            let frame = self.frames.get_mut(child);
-            frame.set_own(&part);
-            (frame.from, frame.pair, frame.vlan, frame.lane) = (from, pair, vlan, lane);
-            (frame.token, frame.parent, frame.pending) = (None, Some(id), 1);
-            frame.work = Work::default();
-            self.offer_as_it_is(child, exit);
-            self.release(child);
-        }
-    }
-
     /// Counts that a frame is dropped at a port.
     fn drop_at(&mut self, id: FrameId, number: u16, reason: Drop) {
         if let Some(bay) = self.bay_mut(number) {
@@ -778,7 +722,7 @@ impl Engine {
             return;
         }
         let (from, pair, token) = (frame.from, frame.pair, frame.token.take());
-        let (parent, flooded) = (frame.parent.take(), frame.flooded.take());
+        let flooded = frame.flooded.take();
         self.frames.put(id);
         if let Some(bay) = flooded.and_then(|exit| self.bay_mut(exit)) {
             bay.flooded = bay.flooded.saturating_sub(1);
@@ -786,31 +730,21 @@ impl Engine {
         if let Some(token) = token {
             self.give_back(usize::from(from), pair, token);
         }
-        if let Some(parent) = parent {
-            self.release_part(parent);
-        }
     }
 
-    /// A part of a frame has been delivered.
-    fn release_part(&mut self, id: FrameId) {
-        let frame = self.frames.get_mut(id);
-        frame.parts = frame.parts.saturating_add(1);
-        let (from, pair, parts) = (usize::from(frame.from), frame.pair, frame.parts);
-        if let (Some(token), Some(Some(bay))) = (frame.token, self.bays.get_mut(from)) {
-            match &bay.port {
-                Port::Remote(thread) => {
-                    let thread = *thread;
-                    self.mark(thread, token, parts);
-                }
-                _ => bay.port.deliver_parts(pair, token, parts),
-            }
+    /// Delivers a frame, with the work that its exit does not do, and counts it or why not.
+    #[inline]
+    fn deliver(&mut self, id: FrameId, exit: u16) -> Delivery {
+        let frame = self.frames.get(id);
+        if !frame.work.is_none() || frame.parts != 0 {
+            return self.deliver_worked(id, exit);
         }
-        self.release(id);
+        self.deliver_as_it_is(id, exit)
     }
 
     /// Delivers a frame, and counts it or why not.
     #[inline]
-    fn deliver(&mut self, id: FrameId, exit: u16) -> Delivery {
+    fn deliver_as_it_is(&mut self, id: FrameId, exit: u16) -> Delivery {
         if self.mesh.is_some() {
             if let Some(thread) = self.elsewhere(exit) {
                 return self.hand_over(id, exit, thread);
@@ -849,7 +783,7 @@ impl Engine {
                 }
                 return delivered;
             }
-            Delivery::NoRoom | Delivery::Held => return delivered,
+            Delivery::NoRoom | Delivery::Held | Delivery::Later => return delivered,
             Delivery::TooLong => Drop::TooLong,
             Delivery::Down => Drop::NoReceiver,
             Delivery::Refused => Drop::Refused,

@@ -7,7 +7,7 @@
 use crate::{
     lanes::Lane,
     memory::{Memory, Piece},
-    offload::Work,
+    offload::{Cut, Work},
 };
 
 /// Bytes that are copied out of every frame: Ethernet, a tag, and the longest headers of IPv4 and
@@ -34,6 +34,22 @@ pub enum Rest {
     Own,
 }
 
+/// A place in a frame's bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
+    /// Bytes before it.
+    bytes: usize,
+    /// In the sender's memory: the piece in which it is, and the bytes of that before it.
+    piece: usize,
+    skipped: u32,
+}
+
+/// Bytes of a frame that lie together.
+enum Chunk<'a> {
+    Here(&'a [u8]),
+    Guest(Piece),
+}
+
 /// A frame.
 #[derive(Debug)]
 pub struct Frame {
@@ -55,9 +71,8 @@ pub struct Frame {
     pub work: Work,
     /// The exit for which this is a copy of a flooded frame.
     pub flooded: Option<u16>,
-    /// The frame that this one was cut from, which it keeps.
-    pub parent: Option<FrameId>,
-    /// Of a frame that is cut: its parts that were delivered.
+    /// Of a frame that is cut ([`crate::offload::Cut`]): its parts that were delivered. With
+    /// [`crate::ledger::ALL_PARTS`] nothing of it is to be delivered.
     pub parts: u16,
     /// The first bytes.
     pub start: [u8; START],
@@ -81,7 +96,6 @@ impl Default for Frame {
             bytes: 0,
             work: Work::default(),
             flooded: None,
-            parent: None,
             parts: 0,
             start: [0; START],
             rest: Rest::default(),
@@ -140,18 +154,20 @@ impl Frame {
             return;
         }
         self.own.clear();
+        self.own
+            .reserve_exact(self.bytes as usize - self.start().len());
         memory.append(&self.pieces, &mut self.own);
         self.pieces.clear();
         self.rest = Rest::Own;
     }
 
     /// Becomes the same as another frame: its start and its own bytes are copied, what is in its
-    /// sender's memory stays there. Its exits, its parent and its token are none.
+    /// sender's memory stays there. Its exits and its token are none.
     pub fn describe(&mut self, frame: &Self) {
         (self.from, self.pair, self.vlan, self.lane) =
             (frame.from, frame.pair, frame.vlan, frame.lane);
         (self.bytes, self.work, self.parts) = (frame.bytes, frame.work, frame.parts);
-        (self.token, self.parent, self.pending) = (None, None, 0);
+        (self.token, self.pending) = (None, 0);
         self.flooded = frame.flooded;
         let start = frame.start();
         self.start[..start.len()].copy_from_slice(start);
@@ -166,11 +182,73 @@ impl Frame {
         }
     }
 
-    /// Keeps only its first bytes: the others are in the frames that it was cut into.
+    /// Forgets its bytes: nothing of it is delivered any more.
     pub fn empty(&mut self) {
         self.bytes = self.bytes.min(START as u32);
         (self.own, self.rest) = (Vec::new(), Rest::Own);
         self.pieces.clear();
+    }
+
+    /// The place behind so many of its bytes, for [`Frame::part`].
+    pub fn place(&self, bytes: u32) -> Place {
+        let mut place = Place::default();
+        self.walk(&mut place, bytes, |_| ());
+        place
+    }
+
+    /// Appends so many bytes from a place, which moves on by as many.
+    fn append_from(&self, memory: &Memory, place: &mut Place, bytes: u32, to: &mut Vec<u8>) {
+        self.walk(place, bytes, |chunk| match chunk {
+            Chunk::Here(bytes) => to.extend_from_slice(bytes),
+            Chunk::Guest(piece) => memory.append(&[piece], to),
+        });
+    }
+
+    /// Makes a part of it in place of what `to` held: a whole frame without work. `place` is where
+    /// the part's payload begins, and moves on behind it.
+    pub fn part(
+        &self,
+        memory: &Memory,
+        cut: &Cut,
+        number: u16,
+        place: &mut Place,
+        to: &mut Vec<u8>,
+    ) {
+        to.clear();
+        to.extend_from_slice(&self.start()[..cut.headers()]);
+        self.append_from(memory, place, cut.payload(number).len() as u32, to);
+        cut.finish(to, number);
+    }
+
+    /// Goes through so many bytes from a place, or through all that follow.
+    fn walk(&self, place: &mut Place, bytes: u32, mut each: impl FnMut(Chunk<'_>)) {
+        let mut left = bytes as usize;
+        let start = self.start();
+        let parts = match self.rest {
+            Rest::Own => [start, &self.own],
+            Rest::Guest => [start, &[]],
+        };
+        let mut before = 0;
+        for part in parts {
+            let at = place.bytes.saturating_sub(before).min(part.len());
+            let now = left.min(part.len() - at);
+            each(Chunk::Here(&part[at..at + now]));
+            (place.bytes, left) = (place.bytes + now, left - now);
+            before += part.len();
+        }
+        while left > 0 && !self.is_own() {
+            let Some(&(mut piece)) = self.pieces.get(place.piece) else {
+                return;
+            };
+            piece.skip(place.skipped);
+            let now = left.min(piece.len as usize);
+            each(Chunk::Guest(piece.first(now as u32)));
+            (place.bytes, left) = (place.bytes + now, left - now);
+            place.skipped += now as u32;
+            if now == piece.len as usize {
+                (place.piece, place.skipped) = (place.piece + 1, 0);
+            }
+        }
     }
 
     /// The whole frame.
@@ -256,9 +334,13 @@ impl Store {
         self.frames.len() - self.free.len()
     }
 
-    /// All frames with their numbers, those without exits included.
-    pub fn iter(&self) -> impl Iterator<Item = (FrameId, &Frame)> {
-        let frames = self.frames.iter().enumerate();
-        frames.map(|(number, frame)| (FrameId(number as u32), frame))
+    /// All frames, those without exits included, in the order of [`Store::id`].
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Frame> {
+        self.frames.iter()
+    }
+
+    /// The frame at a place from 0, below the number of all frames.
+    pub fn id(&self, place: usize) -> FrameId {
+        FrameId(place as u32)
     }
 }

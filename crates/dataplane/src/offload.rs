@@ -3,6 +3,8 @@
 //! A frame between two guests keeps it. Where the receiver's port cannot take such a frame, the
 //! switch does the work: it completes the checksum, and cuts a segment of TCP into frames.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 /// Length of the header before each frame (with `num_buffers`).
@@ -216,25 +218,20 @@ fn fold(mut sum: u64) -> u16 {
     !(sum as u16)
 }
 
-/// Completes the checksum of a whole frame: its field holds the sum of the pseudo-header.
-///
-/// # Errors
-/// A range beyond the frame.
-pub fn complete(frame: &mut [u8], (start, offset): (u16, u16)) -> Result<(), Lie> {
+/// Completes the checksum of a whole frame, which lies in it: its field holds the sum of the
+/// pseudo-header.
+fn complete(frame: &mut [u8], (start, offset): (u16, u16)) {
     let (start, field) = (usize::from(start), usize::from(start) + usize::from(offset));
-    if field + 2 > frame.len() {
-        return Err(Lie("a checksum beyond the frame"));
-    }
     let mut value = fold(sum(&frame[start..], 0));
     // UDP has no checksum where the field is 0 (RFC 768); TCP takes both.
     if value == 0 {
         value = 0xffff;
     }
     frame[field..field + 2].copy_from_slice(&value.to_be_bytes());
-    Ok(())
 }
 
 /// Where the headers of a segment of TCP are.
+#[derive(Clone, Copy, Debug)]
 struct Headers {
     ip: usize,
     tcp: usize,
@@ -243,23 +240,25 @@ struct Headers {
 }
 
 impl Headers {
-    fn parse(frame: &[u8], start: u16, family: Family) -> Result<Self, Lie> {
+    /// Of a frame of so many bytes that begins with `start`, and whose checksum begins at `tcp`.
+    fn parse(start: &[u8], bytes: u32, tcp: u16, family: Family) -> Result<Self, Lie> {
         let lie = Lie("a segment whose headers are not those of TCP");
         let mut at = 12;
-        let kind = |at: usize| frame.get(at..at + 2).map(|two| [two[0], two[1]]);
+        let kind = |at: usize| start.get(at..at + 2).map(|two| [two[0], two[1]]);
         while matches!(kind(at), Some([0x81, 0] | [0x88, 0xa8])) {
             at += 4;
         }
-        let (ip, tcp) = (at + 2, usize::from(start));
+        let (ip, tcp) = (at + 2, usize::from(tcp));
         let (expected, shortest, is_ipv6) = match family {
             Family::Tcp4 => ([8, 0], 20, false),
             Family::Tcp6 => ([0x86, 0xdd], 40, true),
         };
-        if kind(at) != Some(expected) || tcp < ip + shortest || frame.len() < tcp + 20 {
+        if kind(at) != Some(expected) || tcp < ip + shortest || start.len() < tcp + 20 {
             return Err(lie);
         }
-        let payload = tcp + usize::from(frame[tcp + 12] >> 4) * 4;
-        if payload < tcp + 20 || frame.len() <= payload || payload > HEADERS_MAX {
+        let payload = tcp + usize::from(start[tcp + 12] >> 4) * 4;
+        let is_short = bytes as usize <= payload || start.len() < payload;
+        if payload < tcp + 20 || is_short || payload > HEADERS_MAX {
             return Err(lie);
         }
         Ok(Self {
@@ -297,36 +296,87 @@ impl Headers {
     }
 }
 
-/// Cuts a whole segment into frames with complete checksums.
+/// The parts of a frame for a receiver that does not do its work: the frames of a segment, or the
+/// frame itself, whose checksum is completed.
 ///
-/// # Errors
-/// Headers that are not those of such a segment.
-pub fn cut(frame: &[u8], work: Work) -> Result<Vec<Vec<u8>>, Lie> {
-    let (Some((start, _)), Some((family, size, _))) = (work.checksum, work.segment) else {
-        return Err(Lie("segments that are too short, or without a checksum"));
-    };
-    let at = Headers::parse(frame, start, family)?;
-    let payload = &frame[at.payload..];
-    let sequence = u32::from_be_bytes(frame[at.tcp + 4..at.tcp + 8].try_into().unwrap_or_default());
-    let parts: Vec<_> = payload.chunks(usize::from(size)).collect();
-    let last = parts.len().saturating_sub(1);
-    let cut = parts.iter().enumerate().map(|(number, part)| {
-        let mut out = Vec::with_capacity(at.payload + part.len());
-        out.extend_from_slice(&frame[..at.payload]);
-        out.extend_from_slice(part);
-        let offset = (number * usize::from(size)) as u32;
-        let tcp = &mut out[at.tcp..];
+/// Each part is made on its own, of the frame's headers and the part's payload, so that the frame
+/// can stay where it is until its last part is delivered.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut {
+    /// Of a segment.
+    headers: Option<Headers>,
+    checksum: Option<(u16, u16)>,
+    /// Length of the frame.
+    bytes: u32,
+    /// The payload of each part but the last.
+    size: u32,
+}
+
+impl Cut {
+    /// Of a frame of so many bytes that begins with `start`, which has all of its headers.
+    ///
+    /// # Errors
+    /// Headers that are not those of such a segment, or a checksum beyond the frame.
+    pub fn new(start: &[u8], bytes: u32, work: Work) -> Result<Self, Lie> {
+        let (headers, size) = match (work.segment, work.checksum) {
+            (Some((family, size, _)), Some((tcp, _))) if size > 0 => {
+                let headers = Headers::parse(start, bytes, tcp, family)?;
+                (Some(headers), u32::from(size))
+            }
+            (Some(_), _) => {
+                return Err(Lie("segments that are too short, or without a checksum"));
+            }
+            (None, _) => (None, bytes.max(1)),
+        };
+        let beyond = |(at, field): (u16, u16)| u32::from(at) + u32::from(field) + 2 > bytes;
+        if work.checksum.is_some_and(beyond) {
+            return Err(Lie("a checksum beyond the frame"));
+        }
+        Ok(Self {
+            headers,
+            checksum: work.checksum,
+            bytes,
+            size,
+        })
+    }
+
+    /// How many there are; at most 257.
+    pub fn parts(&self) -> u16 {
+        let payload = self.bytes - self.headers() as u32;
+        payload.div_ceil(self.size) as u16
+    }
+
+    /// Bytes of the frame with which each part begins.
+    pub fn headers(&self) -> usize {
+        self.headers.map_or(0, |headers| headers.payload)
+    }
+
+    /// The bytes of the frame that a part, counted from 0, has behind its headers.
+    pub fn payload(&self, number: u16) -> Range<u32> {
+        let start = self.headers() as u32 + u32::from(number) * self.size;
+        start.min(self.bytes)..(start + self.size).min(self.bytes)
+    }
+
+    /// Makes a part what it is to be: its lengths, its place in the segment, and its checksums.
+    pub fn finish(&self, part: &mut [u8], number: u16) {
+        let Some(headers) = self.headers else {
+            if let Some(at) = self.checksum {
+                complete(part, at);
+            }
+            return;
+        };
+        let tcp = &mut part[headers.tcp..];
+        let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
+        let offset = u32::from(number) * self.size;
         tcp[4..8].copy_from_slice(&sequence.wrapping_add(offset).to_be_bytes());
-        if number != last {
+        if number + 1 != self.parts() {
             tcp[13] &= !FIN_PSH;
         }
         if number != 0 {
             tcp[13] &= !CWR;
         }
-        at.finish(&mut out, number as u16);
-        out
-    });
-    Ok(cut.collect())
+        headers.finish(part, number);
+    }
 }
 
 #[cfg(test)]
@@ -355,6 +405,20 @@ mod tests {
         let pseudo = sum(&frame[addresses], 6 + 20 + payload as u64);
         frame[tcp + 16..tcp + 18].copy_from_slice(&(!fold(pseudo)).to_be_bytes());
         (frame, tcp as u16)
+    }
+
+    /// All parts of a whole frame.
+    fn cut(frame: &[u8], work: Work) -> Result<Vec<Vec<u8>>, Lie> {
+        let start = &frame[..frame.len().min(HEADERS_MAX)];
+        let cut = Cut::new(start, frame.len() as u32, work)?;
+        let parts = (0..cut.parts()).map(|number| {
+            let payload = cut.payload(number);
+            let payload = &frame[payload.start as usize..payload.end as usize];
+            let mut part = [&start[..cut.headers()], payload].concat();
+            cut.finish(&mut part, number);
+            part
+        });
+        Ok(parts.collect())
     }
 
     fn checks(frame: &[u8], tcp: usize, is_ipv6: bool) {
@@ -406,12 +470,18 @@ mod tests {
         frame[24..26].fill(0);
         let header = fold(sum(&frame[14..34], 0));
         frame[24..26].copy_from_slice(&header.to_be_bytes());
-        complete(&mut frame, (tcp, 16)).expect("in range");
-        checks(&frame, usize::from(tcp), false);
-        assert_eq!(
-            complete(&mut frame, (150, 16)),
-            Err(Lie("a checksum beyond the frame"))
-        );
+        let at = |start| Work {
+            checksum: Some((start, 16)),
+            segment: None,
+        };
+        let whole = cut(&frame, at(tcp)).expect("in range");
+        let [whole] = &whole[..] else {
+            panic!("{} parts", whole.len());
+        };
+        assert_eq!(whole.len(), frame.len());
+        checks(whole, usize::from(tcp), false);
+        let beyond = Lie("a checksum beyond the frame");
+        assert_eq!(cut(&frame, at(150)), Err(beyond));
     }
 
     #[test]

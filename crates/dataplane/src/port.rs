@@ -31,6 +31,9 @@ pub enum Delivery {
     NoRoom,
     /// The receiver has no buffers for its priority now.
     Held,
+    /// The turn ended behind one of the parts into which the frame is cut; the receiver may have
+    /// buffers for the next one.
+    Later,
     /// The receiver never has a buffer for a frame of this length.
     TooLong,
     /// Nobody receives here.

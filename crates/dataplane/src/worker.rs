@@ -114,7 +114,11 @@ impl Handle {
 
 impl Owner for Handle {
     /// While everything is handed over nothing changes: this waits until the switch goes on, or its
-    /// process ends. It also waits until the port's frames have come home from other threads.
+    /// process ends. It also waits until the port's frames have come home from other threads and
+    /// are copied out.
+    ///
+    /// What the worker need not do for this is done here: memory that goes is unmapped when its
+    /// last owner ends, which is this thread.
     fn change(&self, port: u16, mut change: Change) -> Result<u16, String> {
         loop {
             let answer = self.call(move |worker| {
@@ -122,12 +126,19 @@ impl Owner for Handle {
                     return Err(change);
                 }
                 worker.engine.set_now(worker.now_ns());
+                let changes_kicks = matches!(
+                    change,
+                    Change::Start(..) | Change::Stop(_) | Change::Plug(_) | Change::Gone(_)
+                );
+                let before = worker.engine.memory(port);
                 let answer = worker.engine.apply(port, change);
-                worker.watch();
-                Ok(answer)
+                if changes_kicks {
+                    worker.watch();
+                }
+                Ok((answer, before))
             })?;
             match answer {
-                Ok(answer) => return answer,
+                Ok((answer, _before)) => return answer,
                 Err(later) => change = later,
             }
             thread::sleep(LATER);

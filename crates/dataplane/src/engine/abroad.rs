@@ -209,9 +209,8 @@ impl Engine {
         link.map_or(0, |link| link.chain(token))
     }
 
-    /// Copies out the frames of another thread's port, and sends their parcels home.
-    fn leave_home(&mut self, thread: usize, port: u16) {
-        self.detach(port);
+    /// The frames of another thread's port are copied out, and their parcels have gone home.
+    pub(super) fn has_come_home(&mut self, thread: usize, port: u16) {
         if let Some(memory) = self.memories.get_mut(usize::from(port)) {
             *memory = Arc::default();
         }
@@ -234,18 +233,28 @@ impl Engine {
             Change::Memory(_) | Change::Stop(_) | Change::Gone(_) | Change::Plug(_) => {
                 self.bring_home(number)
             }
-            _ => self.mesh.is_none() || !self.is_recalled(number) || self.bring_home(number),
+            _ => !self.is_recalled(number) || self.bring_home(number),
         }
     }
 
-    fn is_recalled(&self, number: u16) -> bool {
+    pub(super) fn is_recalled(&self, number: u16) -> bool {
         let bay = self.bays.get(usize::from(number));
         matches!(bay, Some(Some(bay)) if bay.is_recalled)
     }
 
+    /// Whether all frames of a port have come home and are copied out, and no other thread has its
+    /// memory. If not, that is done in the next polls, and the port sends nothing meanwhile.
+    pub fn bring_home(&mut self, number: u16) -> bool {
+        let is_home = self.call_home(number) && self.has_left(number);
+        if let Some(bay) = self.bay_mut(number) {
+            bay.is_recalled = !is_home;
+        }
+        is_home
+    }
+
     /// Whether all frames of a port have come home, and no other thread has its memory. If not,
     /// they are recalled, and the port sends nothing meanwhile.
-    pub fn bring_home(&mut self, number: u16) -> bool {
+    pub(super) fn call_home(&mut self, number: u16) -> bool {
         let index = usize::from(number);
         let Some(mesh) = &mut self.mesh else {
             return true;

@@ -113,7 +113,7 @@ impl Engine {
                 return Step::None;
             }
         }
-        (frame.from, frame.pending, frame.parent) = (way.number, 1, None);
+        (frame.from, frame.pending) = (way.number, 1);
         self.spent += u64::from(frame.bytes);
         let Some(exit) = self.exit_at_once(id, way) else {
             self.forward(way.number, id);
@@ -288,7 +288,8 @@ impl Engine {
     }
 }
 
+/// Whether a frame goes as it is to a port that takes this.
 #[inline]
-fn takes(takes: Takes, frame: &Frame) -> bool {
-    frame.work.is_none() || takes.takes(frame.work)
+pub(super) fn takes(takes: Takes, frame: &Frame) -> bool {
+    frame.work.is_none() || takes.takes(frame.work) && frame.parts == 0
 }

@@ -72,28 +72,40 @@ impl Engine {
         sides.find_map(|(lane, to)| Some((lane, to, *self.switch.first(to)?)))
     }
 
-    /// Ends the turn of an exit that may have more room, if it has another turn.
-    fn goes_on_later(&mut self, exit: u16) -> bool {
+    /// Ends the turn of an exit that may have more room: it goes on at the next one.
+    #[inline(never)]
+    pub(super) fn go_on_later(&mut self, exit: u16) {
+        self.set_ready(exit, false);
         let now_ns = self.now_ns;
-        let bay = self.bay_mut(exit);
-        let Some(bay) = bay.filter(|bay| bay.blocked_ns.is_some()) else {
-            return false;
-        };
-        (bay.blocked_ns, bay.goes_on) = (Some(now_ns), true);
-        true
+        if let Some(bay) = self.bay_mut(exit) {
+            (bay.blocked_ns, bay.goes_on) = (Some(now_ns), true);
+        }
     }
 
-    /// Delivers what waits for an exit that has room, or as much of it as is done in a turn.
+    /// Delivers what waits for an exit that has room, or as much of it as is done in a turn. Returns
+    /// how many frames moved; of one that is cut and has not gone yet, how many of its parts.
     pub(super) fn deliver_waiting(&mut self, exit: u16) -> usize {
         // Another thread gives credit to each priority apart.
         let is_elsewhere = self.elsewhere(exit).is_some();
         let (mut moved, mut without) = (0, 0);
         self.spent = 0;
         while let Some((lane, to, id)) = self.first(exit, without) {
-            if self.spent >= TURN && self.goes_on_later(exit) {
+            if self.spent >= TURN {
+                self.go_on_later(exit);
                 return moved;
             }
+            let before = self.frames.get(id).parts;
             let delivered = self.deliver(id, exit);
+            if matches!(
+                delivered,
+                Delivery::NoRoom | Delivery::Held | Delivery::Later
+            ) {
+                moved += usize::from(self.frames.get(id).parts - before);
+            }
+            if delivered == Delivery::Later {
+                self.go_on_later(exit);
+                return moved;
+            }
             if delivered == Delivery::Held {
                 self.stop_lanes(exit);
                 continue;

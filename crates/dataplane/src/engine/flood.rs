@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use super::{Engine, FLOODED_MAX};
+use super::{Engine, FLOODED_MAX, direct::takes};
 use crate::{
     count::Drop,
     frame::FrameId,
@@ -35,14 +35,14 @@ impl Engine {
         };
         // A thread would wait for another one's exit with the ring of the sender.
         let is_here = !matches!(bay.port, Port::Remote(_));
-        let takes = is_here && bay.port.is_up() && bay.port.takes().takes(self.frames.get(id).work);
+        let takes = is_here && bay.port.is_up() && takes(bay.port.takes(), self.frames.get(id));
         let lane = self.frames.get(id).lane.number;
         let to = self.choice.lanes.side(exit, lane);
         if !takes || !self.switch.lets_through(to) {
             return false;
         }
         match self.deliver(id, exit) {
-            Delivery::NoRoom => {
+            Delivery::NoRoom | Delivery::Later => {
                 self.block(exit);
                 false
             }
@@ -73,7 +73,7 @@ impl Engine {
         let frame = self.frames.get_mut(copy);
         frame.set_own(&whole);
         (frame.from, frame.pair, frame.vlan, frame.work) = (from, pair, vlan, work);
-        (frame.token, frame.parent, frame.pending) = (None, None, 1);
+        (frame.token, frame.pending) = (None, 1);
         (frame.flooded, frame.parts, frame.lane) = (Some(exit), parts, lane);
         self.offer(copy, exit);
         self.release(copy);

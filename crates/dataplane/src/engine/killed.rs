@@ -443,7 +443,13 @@ impl World {
                 self.send(0, 2, 1);
                 self.send(1, 2, 1);
             }
-            self.send(2, 0, if round % 3 == 0 { 5 } else { 1 });
+            // Some of more parts than their receiver has buffers.
+            let parts = match round % 6 {
+                0 => 5,
+                3 => 12,
+                _ => 1,
+            };
+            self.send(2, 0, parts);
             self.poll();
             self.guests[0].take(2);
             self.guests[1].take(1);

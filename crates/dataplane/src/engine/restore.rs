@@ -4,7 +4,13 @@ use std::sync::Arc;
 
 use super::Engine;
 use crate::{
-    count::Drop, frame::FrameId, handover::Copy, ledger::Ledger, memory::Memory, port::Port,
+    count::Drop,
+    frame::Frame,
+    handover::Copy,
+    ledger::{ALL_PARTS, Ledger},
+    memory::Memory,
+    offload::{Cut, Work},
+    port::Port,
 };
 
 /// A guest that was there when a predecessor ended has so long to come back, ns; frames wait for it
@@ -137,20 +143,16 @@ impl Engine {
     }
 
     /// Whether a frame is in its sender's ring, where a successor finds it.
-    fn is_in_ring(&self, id: FrameId) -> bool {
-        let frame = self.frames.get(id);
+    fn is_in_ring(&self, frame: &Frame) -> bool {
         let bay = self.bays.get(usize::from(frame.from));
-        match frame.parent {
-            Some(parent) => self.is_in_ring(parent),
-            None => frame.token.is_some_and(|token| match bay {
-                Some(Some(bay)) => match &bay.port {
-                    Port::Vhost(_) => true,
-                    Port::Remote(thread) => self.chain(*thread, token) != 0,
-                    _ => false,
-                },
+        frame.token.is_some_and(|token| match bay {
+            Some(Some(bay)) => match &bay.port {
+                Port::Vhost(device) => device.holds(frame.pair, token),
+                Port::Remote(thread) => self.chain(*thread, token) != 0,
                 _ => false,
-            }),
-        }
+            },
+            _ => false,
+        })
     }
 
     /// Copies of the frames that a successor finds in no ring, in the order in which they wait.
@@ -160,24 +162,44 @@ impl Engine {
         for (exit, _) in self.bays() {
             let sides = lanes.highest_first().map(|it| lanes.side(exit, it));
             for &id in sides.flat_map(|side| self.switch.waiting_packets(side)) {
-                if self.is_in_ring(id) {
+                let frame = self.frames.get(id);
+                if self.is_in_ring(frame) || frame.parts == ALL_PARTS {
                     continue;
                 }
-                let frame = self.frames.get(id);
-                let copy = Copy {
-                    from: frame.from,
-                    pair: frame.pair,
-                    exit,
-                    vlan: frame.vlan,
-                    lane: frame.lane,
-                    work: frame.work,
-                    is_flooded: frame.flooded.is_some(),
-                    bytes: frame.bytes,
-                };
-                copies.push((copy, frame.whole(&self.memories[usize::from(frame.from)])));
+                for (work, bytes) in self.rest_of(frame) {
+                    let copy = Copy {
+                        from: frame.from,
+                        pair: frame.pair,
+                        exit,
+                        vlan: frame.vlan,
+                        lane: frame.lane,
+                        work,
+                        is_flooded: frame.flooded.is_some(),
+                        bytes: bytes.len() as u32,
+                    };
+                    copies.push((copy, bytes));
+                }
             }
         }
         copies
+    }
+
+    /// A frame with its work, or of one that is cut the parts that were not delivered.
+    fn rest_of(&self, frame: &Frame) -> Vec<(Work, Vec<u8>)> {
+        let memory = &self.memories[usize::from(frame.from)];
+        if frame.parts == 0 {
+            return vec![(frame.work, frame.whole(memory))];
+        }
+        let Ok(cut) = Cut::new(frame.start(), frame.bytes, frame.work) else {
+            return Vec::new();
+        };
+        let part = |number| {
+            let mut bytes = Vec::new();
+            let mut place = frame.place(cut.payload(number).start);
+            frame.part(memory, &cut, number, &mut place, &mut bytes);
+            (Work::default(), bytes)
+        };
+        (frame.parts..cut.parts()).map(part).collect()
     }
 
     /// Takes a frame that a predecessor had, and that has passed both vNICs there.
@@ -196,7 +218,7 @@ impl Engine {
         frame.set_own(bytes);
         (frame.from, frame.pair, frame.vlan, frame.work) =
             (copy.from, copy.pair, copy.vlan, copy.work);
-        (frame.token, frame.parent, frame.pending) = (None, None, 1);
+        (frame.token, frame.pending) = (None, 1);
         frame.flooded = copy.is_flooded.then_some(copy.exit);
         frame.lane = copy.lane;
         self.offer_edited(id, copy.exit);

@@ -1,6 +1,8 @@
 //! A turn of a port is bounded by its work: a guest with long frames, or with frames that take much
 //! work, does not make others wait for longer than one with many short ones.
 
+use std::sync::Arc;
+
 use super::{
     Engine,
     killed::{memfd, successor},
@@ -8,7 +10,9 @@ use super::{
 };
 use crate::{
     count::Drop,
+    memory::Memory,
     offload::{Family, HEADER, Work},
+    vhost::Change,
 };
 
 /// Frames that wait in a ring.
@@ -16,6 +20,8 @@ const FRAMES: u32 = 32;
 /// Turns of one frame, or of a few long ones.
 const SHORT_TURN: usize = 5;
 const LONG: usize = 60_000;
+/// Bytes that are copied out in a turn, and the longest frame.
+const COPIED: usize = (64 << 10) + LONG;
 
 struct Bench {
     sender: Guest,
@@ -26,7 +32,7 @@ struct Bench {
 impl Bench {
     /// Two guests that know each other. The receiver's ring has so many buffers of this length.
     fn new(buffers: u32, bytes: u32) -> Self {
-        let [sender, receiver] = [0, 1].map(|number| Guest::new(number, [4096, 64]));
+        let [sender, receiver] = [0, 1].map(|number| Guest::new(number, [8192, 64]));
         let mut engine = successor(&memfd(0), 2);
         sender.connect(&mut engine);
         receiver.connect(&mut engine);
@@ -84,17 +90,70 @@ fn long_frames_take_several_turns() {
     assert_eq!(bench.came(), FRAMES as u16);
 }
 
-#[test]
-fn segments_that_are_cut_have_a_turn_each() {
-    let mut bench = Bench::new(4096, 4096);
-    let work = Work {
+fn segments(bytes: u16) -> Work {
+    Work {
         checksum: Some((34, 16)),
-        segment: Some((Family::Tcp4, 1000, false)),
+        segment: Some((Family::Tcp4, bytes, false)),
+    }
+}
+
+/// Each part counts 1 KB and its bytes twice, in the sender's turn and in the receiver's.
+#[test]
+fn a_segment_is_cut_in_several_turns() {
+    for (bytes, parts, most) in [(256, 230, 160), (1000, 50, 85)] {
+        let mut bench = Bench::new(8192, 4096);
+        let count = usize::from(bytes) * parts;
+        bench.send(segments(bytes), 54 + count);
+        let (mut came, mut longest) = (0, 0);
+        while bench.engine.poll(2) > 0 {
+            longest = longest.max(usize::from(bench.came() - came));
+            came = bench.came();
+        }
+        assert!((50..=2 * most).contains(&longest), "{longest} parts");
+        assert_eq!(usize::from(came), FRAMES as usize * parts);
+        assert_eq!(bench.engine.held(), 0);
+    }
+}
+
+/// Its ring is its own memory, and all that the switch has of a segment is one frame.
+#[test]
+fn segments_for_a_receiver_that_stands_stay_in_their_ring() {
+    for work in [
+        segments(256),
+        Work {
+            checksum: Some((34, 16)),
+            segment: None,
+        },
+    ] {
+        let mut bench = Bench::new(0, 4096);
+        bench.send(work, 54 + 60_000);
+        bench.longest_turn();
+        assert_eq!(bench.engine.held(), FRAMES as usize);
+        assert_eq!(bench.engine.kept_bytes(), 0);
+    }
+}
+
+/// A receiver takes one part after the other, and takes nothing for long only once.
+#[test]
+fn a_receiver_that_takes_parts_does_not_stall() {
+    let mut bench = Bench::new(0, 4096);
+    bench.engine.choice.stall_limit_ns = Some(1_000);
+    bench.send(segments(1000), 54 + 50_000);
+    let mut now_ns = 2;
+    for buffers in 1..=49 {
+        bench.receiver.offer(0, buffers, 4096, WRITE);
+        now_ns += 900;
+        while bench.engine.poll(now_ns) > 0 {}
+        assert_eq!(bench.came(), buffers as u16);
+    }
+    let stalled = |bench: &mut Bench| {
+        let bay = bench.engine.bay_mut(1).expect("a port");
+        bay.counters.drops[Drop::Stalled as usize]
     };
-    bench.send(work, 54 + 50_000);
-    let turn = bench.longest_turn();
-    assert!((1..=2).contains(&turn), "{turn}");
-    assert_eq!(bench.came(), 50 * FRAMES as u16);
+    assert_eq!(stalled(&mut bench), 0);
+    bench.engine.poll(now_ns + 1_001);
+    assert_eq!(stalled(&mut bench), u64::from(FRAMES));
+    assert_eq!(bench.engine.held(), 0);
 }
 
 /// A frame is given up after 1024 buffers.
@@ -122,4 +181,90 @@ fn what_waited_for_room_comes_in_several_turns() {
     assert!((1..=SHORT_TURN).contains(&turn), "{turn}");
     assert_eq!(bench.came(), FRAMES as u16);
     assert_eq!(bench.engine.held(), 0);
+}
+
+/// Others have their turns meanwhile, and the receiver gets what waits.
+#[test]
+fn a_ring_that_stops_is_copied_out_in_several_turns() {
+    let mut bench = Bench::new(0, 1);
+    bench.send(Work::default(), LONG);
+    bench.longest_turn();
+    let (stop, mut kept, mut polls) = (Change::Stop(1), 0, 0);
+    while !bench.engine.may_apply(0, &stop) {
+        let now = bench.engine.kept_bytes();
+        assert!(now <= kept + COPIED, "{kept} and then {now} bytes");
+        kept = now;
+        polls += 1;
+        if polls == 5 {
+            bench.receiver.offer(0, 4, 100_000, WRITE);
+        }
+        assert!(bench.engine.poll(3) > 0);
+    }
+    assert!(
+        polls >= FRAMES as usize * LONG / COPIED - 5,
+        "{polls} polls"
+    );
+    assert_eq!(bench.came(), 4);
+    let base = bench.engine.apply(0, stop).expect("it stops");
+    assert_eq!(base, FRAMES as u16);
+    bench.receiver.offer(0, 100, 100_000, WRITE);
+    bench.longest_turn();
+    assert_eq!(bench.came(), FRAMES as u16);
+    assert_eq!(bench.engine.held(), 0);
+}
+
+#[test]
+fn what_a_closed_port_has_sent_stays_in_its_memory() {
+    let mut bench = Bench::new(0, 1);
+    bench.send(Work::default(), LONG);
+    bench.longest_turn();
+    bench.sender.offer(1, 1000, 100, 0);
+    bench.engine.poll(3);
+    let closed = bench.engine.bay_mut(0).and_then(|bay| bay.closed.clone());
+    assert!(closed.is_some_and(|why| why.contains("jumps")));
+    assert_eq!(bench.engine.kept_bytes(), 0);
+    bench.receiver.offer(0, 4, 100_000, WRITE);
+    bench.longest_turn();
+    assert_eq!(bench.came(), 4);
+    let gone = Change::Gone(None);
+    assert!(!bench.engine.may_apply(0, &gone), "it is much");
+    while !bench.engine.may_apply(0, &gone) {
+        bench.engine.poll(4);
+    }
+    bench.engine.apply(0, gone).expect("it is gone");
+    assert_eq!(bench.engine.copies().len(), FRAMES as usize - 4);
+    let is_mapped = |memory: &Arc<Memory>| !memory.regions().is_empty();
+    assert!(!is_mapped(&bench.engine.memories[0]));
+    bench.receiver.offer(0, 100, 100_000, WRITE);
+    bench.longest_turn();
+    assert_eq!(bench.came(), FRAMES as u16);
+}
+
+#[test]
+fn a_successor_gets_the_parts_that_were_not_delivered() {
+    let mut bench = Bench::new(20, 4096);
+    bench.send(segments(1000), 54 + 50_000);
+    bench.longest_turn();
+    assert_eq!(bench.came(), 20);
+    assert!(bench.engine.copies().is_empty(), "they are in their ring");
+    bench
+        .engine
+        .apply(0, Change::Stop(1))
+        .expect("the ring stops");
+    let copies = bench.engine.copies();
+    let lengths: Vec<_> = copies.iter().map(|(copy, _)| copy.bytes).collect();
+    let expected = [vec![1054; 30], vec![50_054; FRAMES as usize - 1]].concat();
+    assert_eq!(lengths, expected);
+    let mut next = successor(&memfd(0), 2);
+    let receiver = Guest::new(1, [8192, 64]);
+    receiver.connect(&mut next);
+    receiver.offer(0, 8000, 4096, WRITE);
+    for (copy, bytes) in &copies {
+        assert_eq!(copy.work.is_none(), copy.bytes == 1054);
+        next.take_copy(copy, bytes);
+    }
+    while next.poll(5) > 0 {}
+    let used = receiver.memory.word(receiver.at(USED + 2, 2));
+    let parts = 30 + 50 * (FRAMES as u16 - 1);
+    assert_eq!(used.expect("aligned").load(), parts);
 }

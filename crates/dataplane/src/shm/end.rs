@@ -145,7 +145,7 @@ impl End {
                 self.plug.publish(false);
                 Ok(true)
             }
-            Delivery::NoRoom | Delivery::Held => Ok(false),
+            Delivery::NoRoom | Delivery::Held | Delivery::Later => Ok(false),
             Delivery::TooLong | Delivery::Down | Delivery::Refused => Err(Ended::Refused),
         }
     }

@@ -501,13 +501,6 @@ impl Device {
         }
     }
 
-    /// Takes no more of what a predecessor had taken.
-    pub fn forget_again(&mut self) {
-        for queue in self.queues.iter_mut().flatten() {
-            queue.again.clear();
-        }
-    }
-
     fn take_from(&mut self, pair: usize, frame: &mut Frame) -> Result<Intake, Broken> {
         let header_bytes = self.header_bytes();
         let Some(queue) = &mut self.queues[transmit(pair)] else {
@@ -571,6 +564,13 @@ impl Device {
         let queue = self.queues[transmit(usize::from(pair))].as_ref();
         let record = queue.and_then(|queue| queue.record.as_ref());
         record.map_or(0, |record| record.chain(head))
+    }
+
+    /// Whether a chain was taken of a ring that runs, and is not released.
+    pub fn holds(&self, pair: u16, head: u16) -> bool {
+        let queue = self.queues[transmit(usize::from(pair))].as_ref();
+        let hold = queue.and_then(|queue| queue.holds.get(usize::from(head)));
+        hold.is_some_and(|hold| hold.order != 0)
     }
 
     /// So many parts of a frame are delivered, which a successor does not send again.
