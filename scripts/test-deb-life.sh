@@ -96,6 +96,7 @@ switch_runs() {
 		read -ra words <<<"$(unit ExecStart sluicegate-switch)"
 		upgrade_of "$switch"
 		kill "$successor"
+		until_true ended "$successor"
 		wait "$switch" || { cat /run/switch.log >&2; die "the switch has failed"; }
 	done
 	[ -f /run/sluicegate/switch.state ] || die "the switch has kept no state"
