@@ -120,6 +120,7 @@ done
 [ "$(uname -m)" != x86_64 ] || ! $root || stage "linux 6.12" kernel scripts/kernel-test.sh 6.12
 stage "numbered frames" switch scripts/frames.sh
 ! $root || stage "libvirt" switch scripts/try-libvirt.sh
+! $root || stage "service" switch scripts/try-service.sh
 stage "property tests" all scripts/properties.sh
 stage "a profile" sim profile_changes_nothing
 stage "hostile frames" core fuzz/run.sh "$HOSTILE_SECONDS" hostile

@@ -66,6 +66,19 @@ stop_agent() {
 	wait "$agent"
 }
 
+# upgrade_of PID: the switch starts a successor, with no other rights than it has.
+upgrade_of() {
+	quietly sluicegate switch upgrade
+	successor=$(sluicegate switch show --json | sed -n 's/^ *"pid": \([0-9]*\),$/\1/p')
+	[ "$successor" != "$1" ] || die "the switch was not replaced"
+	until_true ended "$1"
+	grep -q "^CapPrm:.*$(grep '^CapBnd:' "/proc/$successor/status" | cut -f2)$" "/proc/$successor/status" ||
+		die "the successor has other rights"
+	sluicegate switch ports | grep -q vm1 || die "the successor has no ports"
+}
+
+ended() { ! kill -0 "$1"; }
+
 # The switch, by its unit's commands: a port, another one after a reload, and a new process.
 switch_runs() {
 	local words switch
@@ -81,7 +94,9 @@ switch_runs() {
 		quietly "${words[@]}"
 		sluicegate switch ports | grep -q "$port" || die "a reload has not made the port $port"
 		read -ra words <<<"$(unit ExecStart sluicegate-switch)"
-		kill "$switch"
+		upgrade_of "$switch"
+		kill "$successor"
+		until_true ended "$successor"
 		wait "$switch" || { cat /run/switch.log >&2; die "the switch has failed"; }
 	done
 	[ -f /run/sluicegate/switch.state ] || die "the switch has kept no state"

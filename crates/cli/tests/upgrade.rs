@@ -7,9 +7,13 @@ mod common;
 
 use std::{
     fs,
-    io::IoSliceMut,
+    io::{BufRead, BufReader, IoSliceMut, Read, Write},
     mem::MaybeUninit,
-    os::unix::{fs::PermissionsExt, net::UnixDatagram, process::CommandExt},
+    os::unix::{
+        fs::PermissionsExt,
+        net::{UnixDatagram, UnixListener},
+        process::CommandExt,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::{
@@ -122,7 +126,7 @@ fn hear(socket: &UnixDatagram) -> Option<(u32, String)> {
 struct Unit {
     directory: PathBuf,
     manager: Manager,
-    _first: Child,
+    first: Child,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -156,7 +160,7 @@ impl Unit {
         let unit = Self {
             directory,
             manager,
-            _first: first,
+            first,
             _alone: alone,
         };
         until("it is ready", || unit.manager.has_heard("READY=1"));
@@ -541,18 +545,86 @@ fn on_a_busy_machine_a_successor_tries_again_by_itself() {
     assert_eq!(again(&unit.log()) as u64 + 5, attempts, "{}", unit.log());
     flow.goes_on();
 
-    // One that gets almost no time until it has failed: the load ends then.
-    let nice = unit.program("nice", &format!("exec nice -n 15 {PROGRAM} \"$@\""));
-    let (before, main) = (again(&unit.log()), unit.manager.main());
-    let busy = Busy::start();
-    let mut asks = unit.ask(&["upgrade", "--program", &nice]);
-    let asks = asks.spawn().expect("it runs");
-    until("it was too slow", || again(&unit.log()) > before);
-    drop(busy);
-    let output = asks.wait_with_output().expect("it ends");
+    flow.stop();
+}
+
+/// A process that takes over but is not ready in time, at first. It is the successor afterwards.
+const LATE: &str = r#"#!/usr/bin/env python3
+import json, os, socket, sys, time
+
+if sys.argv[2] == "check":
+    sys.exit(0)
+control = socket.socket(socket.AF_UNIX)
+control.connect(os.environ["CONTROL"])
+asked = {"ask": "takeover", "prepares": True, "pid": os.getpid()}
+control.sendall(json.dumps(asked).encode() + b"\n")
+assert control.recv(8) == b"prepare\n"
+control.sendall(b"p")
+time.sleep(0.3)
+control.close()
+os.execv(os.environ["PROGRAM"], ["sluicegate"] + sys.argv[1:])
+"#;
+
+#[test]
+fn a_successor_that_is_late_has_another_attempt() {
+    let mut unit = Unit::start("late");
+    let path = unit.program("late", "");
+    let text = LATE
+        .replace("os.environ[\"PROGRAM\"]", &format!("{PROGRAM:?}"))
+        .replace(
+            "os.environ[\"CONTROL\"]",
+            &format!("{:?}", unit.directory.join("switch.sock")),
+        );
+    fs::write(&path, text).expect("a file");
+    let flow = unit.flow();
+    let main = unit.manager.main();
+    let output = unit.upgrade(&["--program", &path]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", unit.log());
-    assert!(said.contains(&format!("from {main}, at attempt")), "{said}");
+    let wanted = format!("has taken over from {main}, at attempt 2: no frame");
+    assert!(said.contains(&wanted), "{said}");
+    assert!(unit.first.wait().expect("it ends").success());
     flow.goes_on();
     flow.stop();
+}
+
+#[test]
+fn a_process_that_is_always_too_slow_tries_five_times() {
+    let unit = Unit::start("slow");
+    let socket = unit.directory.join("other.sock");
+    let file = unit.directory.join("other.toml");
+    let text = format!("[switch]\nsocket = \"{}\"\n", socket.display());
+    fs::write(&file, text).expect("a file");
+    // A switch that hands over, and does not wait until all has arrived.
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let hands = thread::spawn(move || {
+        let each = (0..5).map(|_| {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let mut asked = String::new();
+            let mut lines = BufReader::new(stream.try_clone().expect("a copy"));
+            lines.read_line(&mut asked).expect("a question");
+            stream.write_all(b"prepare\n").expect("it hears");
+            stream.read_exact(&mut [0]).expect("it answers");
+            stream
+                .write_all(&[9, 0, 0, 0, 0, 0, 0, 0])
+                .expect("it hears");
+            stream.write_all(&[0; 9]).expect("it hears");
+            let asked: Value = serde_json::from_str(&asked).expect("JSON");
+            asked["pid"].as_u64()
+        });
+        each.collect::<Vec<_>>()
+    });
+    let child = Command::new(PROGRAM)
+        .args(["switch", "run", "--take-over"])
+        .arg(&file)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let pid = u64::from(child.id());
+    let output = child.wait_with_output().expect("it ends");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("attempt 4 of 5 to take over"), "{error}");
+    // Each time it is the same process.
+    assert_eq!(hands.join().expect("five"), [Some(pid); 5]);
 }

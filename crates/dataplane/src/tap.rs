@@ -7,13 +7,14 @@
 
 #![allow(unsafe_code)]
 
+mod abroad;
+
 use std::{
     ffi::{CStr, CString},
     fs::{self, File, OpenOptions},
     io::{self, ErrorKind, IoSlice, Read, Write},
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
-    thread,
 };
 
 use anyhow::{Context, anyhow};
@@ -230,27 +231,16 @@ pub fn kernel(descriptor: BorrowedFd<'_>) -> Kernel {
         let its = space.metadata();
         its.map_or(true, |its| (its.dev(), its.ino()) != (own.dev(), own.ino()))
     });
-    let read = move || dropped(&name).ok_or_else(|| format!("there is no counter of {name}"));
     let drops = match is_elsewhere {
-        false => read(),
-        // Only a thread of its own may go elsewhere.
-        true => thread::spawn(move || enter(&space).and_then(|()| read()))
-            .join()
-            .unwrap_or_else(|_| Err("no thread could ask".to_owned())),
+        false => dropped(&name).ok_or_else(|| format!("there is no counter of {name}")),
+        true => abroad::dropped(space.as_fd(), &name).map_err(|error| {
+            format!("it is in another network namespace, of which the kernel says: {error}")
+        }),
     };
     Kernel {
         is_elsewhere,
         drops: drops.map(|(receive, transmit)| (transmit, receive)),
     }
-}
-
-/// Moves the calling thread into a network namespace.
-fn enter(space: &File) -> Result<(), String> {
-    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-    let kind = Some(LinkNameSpaceType::Network);
-    move_into_link_name_space(space.as_fd(), kind).map_err(|error| {
-        format!("it is in another network namespace, which the switch may not enter: {error}")
-    })
 }
 
 fn name_of(descriptor: BorrowedFd<'_>) -> io::Result<String> {
