@@ -126,15 +126,9 @@ impl Owner for Handle {
                     return Err(change);
                 }
                 worker.engine.set_now(worker.now_ns());
-                let changes_kicks = matches!(
-                    change,
-                    Change::Start(..) | Change::Stop(_) | Change::Plug(_) | Change::Gone(_)
-                );
                 let before = worker.engine.memory(port);
                 let answer = worker.engine.apply(port, change);
-                if changes_kicks {
-                    worker.watch();
-                }
+                worker.watch();
                 Ok((answer, before))
             })?;
             match answer {
@@ -200,6 +194,8 @@ pub struct Worker {
     pace: Pace,
     orders: Arc<Orders>,
     epoll: OwnedFd,
+    /// It watches the descriptors of all ports as they are.
+    watches: bool,
     start: Instant,
     worked_ns: u64,
     kept_ns: u64,
@@ -230,12 +226,12 @@ impl Worker {
             pace,
             orders,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).context("no epoll")?,
+            watches: false,
             start,
             worked_ns: 0,
             kept_ns: 0,
             ends: false,
         };
-        worker.watch();
         let number = worker.engine.mesh().map_or(0, |mesh| mesh.me);
         let name = match number {
             0 => "switch".to_owned(),
@@ -339,6 +335,9 @@ impl Worker {
             self.worked_ns = self.now_ns();
             return;
         }
+        if !self.watches && !self.watch_now() {
+            return self.engine.disarm();
+        }
         self.effort.sleeps += 1;
         let mut events = Vec::with_capacity(64);
         let next_ns = self.engine.next_ns();
@@ -410,12 +409,19 @@ impl Worker {
         bays.collect()
     }
 
-    /// Watches the descriptors of all ports as they are now.
+    /// Watches the descriptors of all ports as they are when it sleeps next. While it polls it needs
+    /// none, and the many messages of a connection cost it one look.
     pub fn watch(&mut self) {
+        self.watches = false;
+    }
+
+    /// Whether it watches them; if not, it does not sleep any more.
+    fn watch_now(&mut self) -> bool {
+        self.watches = true;
         let Ok(fresh) = epoll::create(epoll::CreateFlags::CLOEXEC) else {
             tracing::error!("no epoll: the switch polls");
             self.pace.spin_ns = u64::MAX;
-            return;
+            return false;
         };
         let flags = EventFlags::IN;
         let add = |fd: &dyn std::os::fd::AsFd, data: u64| {
@@ -451,6 +457,7 @@ impl Worker {
             }
         }
         self.epoll = fresh;
+        true
     }
 }
 
