@@ -391,6 +391,9 @@ pub struct ProgramResult {
     /// if all have ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<String>,
+    /// Some of the messages that are `unreceived`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub untaken: Vec<String>,
 }
 
 impl ProgramResult {
