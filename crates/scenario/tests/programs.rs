@@ -237,3 +237,42 @@ fn faults_of_a_file_stand_at_its_key_with_what_to_do() {
         assert!(found.contains(advice), "{found}");
     }
 }
+
+#[test]
+fn an_empty_list_of_tenants_is_refused() {
+    let found = refusal("collective = 'barrier'\non = []\n");
+    assert!(found.contains("traffic.p.on: must not be empty"), "{found}");
+    let bulk = "[network]\ntopology = 'star'\nhosts = 3\n[traffic.b]\nkind = 'bulk'\n";
+    for (keys, key) in [
+        ("from = []\nto = 'h1'", "from"),
+        ("from = 'h2'\nto = []", "to"),
+    ] {
+        let found = parse(&format!("{bulk}{keys}\n")).unwrap_err();
+        let expected = format!("traffic.b.{key}: must not be empty");
+        assert!(found.contains(&expected), "{found}");
+    }
+}
+
+/// What else the program has is not looked at, and no reason to complain.
+#[test]
+fn too_many_ranks_are_the_only_complaint() {
+    let found = refusal("collective = 'halo'\nsize = '1MB'\ngrid = [7]\nranks = 7\n");
+    assert!(
+        found.contains("the program has 7 ranks, and 6 tenants"),
+        "{found}"
+    );
+    assert_eq!(found.lines().count(), 1, "{found}");
+}
+
+#[test]
+fn a_value_has_a_byte() {
+    let found = refusal(
+        "training = { parameters = 1e6, layers = 2, hidden = 8, tokens = 8, flops = 1e9, \
+         value = '0B' }\n",
+    );
+    assert!(
+        found.contains("traffic.p.training.value: must not be 0"),
+        "{found}"
+    );
+    assert_eq!(found.lines().count(), 1, "{found}");
+}
