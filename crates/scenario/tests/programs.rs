@@ -176,6 +176,46 @@ fn what_a_program_cannot_be_is_refused() {
             "operations, above 100000000",
         ),
         (
+            "goal = 'two.goal'\nsize = '1KB'\n",
+            "size: does not belong to a GOAL file",
+        ),
+        (
+            "training = { parameters = 1e6, layers = 3, hidden = 8, tokens = 8, flops = 1e12 }\niterations = 2\n",
+            "iterations: does not belong to a training step",
+        ),
+        (
+            "training = { parameters = 1e6, layers = 3, hidden = 8, tokens = 8, flops = 1e12, data = 2 }\nranks = 3\n",
+            "3 ranks, but data × tensor × pipeline is 2",
+        ),
+        (
+            "training = { parameters = 1e6, layers = 3, hidden = 8, tokens = 8, flops = 1e12, data = 65536, tensor = 2 }\n",
+            "131072 ranks, above 65536",
+        ),
+        (
+            "collective = 'halo'\nsize = '1KB'\ngrid = [6]\nalgorithm = 'ring'\n",
+            "algorithm: does not belong to a halo exchange",
+        ),
+        (
+            "collective = 'all-reduce'\nsize = '1KB'\ngrid = [6]\n",
+            "grid: belongs to a halo exchange",
+        ),
+        (
+            "collective = 'all-reduce'\nsize = '1KB'\ndistance = 2\n",
+            "distance: belongs to a shift",
+        ),
+        (
+            "collective = 'shift'\nsize = '1KB'\ndistance = 6\n",
+            "distance: must lie between 1 and 5",
+        ),
+        (
+            "collective = 'barrier'\neager = '1001GB'\n",
+            "eager: must not be above 1000GB",
+        ),
+        (
+            "collective = 'broadcast'\nsize = '1KB'\nalgorithm = 'ring'\n",
+            "broadcast knows tree",
+        ),
+        (
             "collective = 'barrier'\ndeadline = '1s'\n",
             "belongs to traffic with completion times",
         ),
