@@ -353,6 +353,10 @@ pub struct ProgramResult {
     /// The network is `topology = "crossbar"`.
     #[serde(default)]
     pub on_crossbar: bool,
+    /// Rate of hosts' links in bits per second, of the fastest if they differ; 0 in files of
+    /// earlier versions.
+    #[serde(default)]
+    pub host_rate_bps: u64,
     /// Name of the GOAL file that it was read from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,

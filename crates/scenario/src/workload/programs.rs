@@ -9,7 +9,7 @@ use super::{
     plan::{OperationTimes, RankReport},
 };
 use crate::{
-    experiment::{TrafficKind, Variant},
+    experiment::{Node, TrafficKind, Variant},
     results::{CriticalPath, CriticalStep, ProgramResult, Timeline},
     stats,
 };
@@ -57,6 +57,7 @@ pub fn results(
         };
         let result = ProgramResult {
             on_crossbar: variant.is_crossbar,
+            host_rate_bps: host_rate_bps(variant),
             file: file.clone(),
             ..run.result()
         };
@@ -66,6 +67,14 @@ pub fn results(
         timelines.extend(run.timeline(&traffic.name, names.collect()));
     }
     (results, timelines)
+}
+
+/// The rate of the fastest link of a host.
+fn host_rate_bps(variant: &Variant) -> u64 {
+    let is_host = |node: &Node| matches!(node, Node::Host(_));
+    let links = variant.links.iter();
+    let own = links.filter(|link| is_host(&link.a) || is_host(&link.b));
+    own.map(|link| link.rate_bps).max().unwrap_or(0)
 }
 
 /// Lines for people on operations of a variant that waited at the end of the run, and on messages
@@ -140,6 +149,7 @@ impl Run<'_> {
         ProgramResult {
             ranks: self.reports.len() as u64,
             on_crossbar: false,
+            host_rate_bps: 0,
             file: None,
             digest: format!("{:016x}", self.program.digest()),
             unreceived: self.reports.iter().map(|report| report.unreceived).sum(),
