@@ -16,6 +16,7 @@ use sluicegate_program::{self as program, Kind, Matcher, Message, Progress};
 use sluicegate_scenario::workload::{
     Report,
     plan::{OperationTimes, Partner, RankReport, Span},
+    programs::UNTAKEN_MAX,
 };
 
 use crate::{
@@ -607,12 +608,16 @@ impl Actor for Rank {
     }
 
     fn finish<I: Io>(&mut self, _: &mut I, report: &mut Report) {
+        let left = self.matcher.unexpected();
+        let mut left: Vec<(u32, u32)> = left.map(|one| (one.source, one.operation)).collect();
+        left.sort_unstable();
         report.ranks.push(RankReport {
             traffic: self.traffic,
             rank: self.me,
             begin_ns: self.begin_ns,
             times: std::mem::take(&mut self.times),
-            unreceived: self.matcher.unexpected().count() as u64,
+            unreceived: left.len() as u64,
+            untaken: left.into_iter().take(UNTAKEN_MAX).collect(),
         });
     }
 }

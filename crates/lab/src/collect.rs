@@ -51,7 +51,8 @@ pub fn outcome(observed: Observed<'_>) -> Result<Outcome> {
         vnics,
         ..collect::result(observed.seen)
     };
-    conditions.notes.extend(programs::notes(&result.programs));
+    let waits = programs::notes(&result.name, &result.programs);
+    conditions.notes.extend(waits);
     Ok(Outcome { result, conditions })
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::{ANY_SOURCE, Kind, Matcher, Message, Operation, Program, Progress, Rank};
+use crate::{ANY_SOURCE, Kind, Matcher, Message, Operation, Program, Progress, Rank, open};
 
 /// A fault of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Fault {
 
 const OF_RANKS: &str = "name another rank of the program";
 const OF_CYCLES: &str = "leave out one of these requirements";
-const OF_PARTNERS: &str = "sends and receives match by ranks and tags";
+pub(crate) const OF_PARTNERS: &str = "sends and receives match by ranks and tags";
 const OF_DEADLOCKS: &str = "change their order, or raise `eager` if long messages wait";
 
 /// Links of a chain of waiting operations that are told.
@@ -40,7 +40,7 @@ pub fn check(program: &Program, eager_bytes: u64) -> Result<(), Fault> {
         .map(|rank| rank.has_wildcards())
         .collect();
     if open.contains(&true) {
-        counts(program, &open)?;
+        open::check(program, &open)?;
     }
     match deadlocks(program, &open, eager_bytes) {
         Ok(true) => Ok(()),
@@ -49,7 +49,7 @@ pub fn check(program: &Program, eager_bytes: u64) -> Result<(), Fault> {
     }
 }
 
-fn fault(rank: u32, reason: String, advice: &'static str) -> Fault {
+pub(crate) fn fault(rank: u32, reason: String, advice: &'static str) -> Fault {
     Fault {
         rank: Some(rank),
         reason,
@@ -143,40 +143,6 @@ fn cycle(rank: &Rank, ended: &[bool]) -> Vec<u32> {
     cycle
 }
 
-/// Ranks with receives from any rank or tag (`open`) receive as many messages as are sent to them.
-/// Which ones match depends on times.
-fn counts(program: &Program, open: &[bool]) -> Result<(), Fault> {
-    // By rank: messages for it, and the last of them (rank, operation).
-    let mut sent: Vec<(u64, Option<(u32, u32)>)> = vec![(0, None); open.len()];
-    for (me, rank) in (0..).zip(&program.ranks) {
-        for (number, op) in (0..).zip(rank.operations()) {
-            if op.kind == Kind::Send {
-                let own = &mut sent[op.peer as usize];
-                *own = (own.0 + 1, Some((me, number)));
-            }
-        }
-    }
-    for (me, rank) in (0..).zip(&program.ranks) {
-        let (sends, last_send) = sent[me as usize];
-        let operations = (0..).zip(rank.operations());
-        let receives = operations.filter(|(_, op)| op.kind == Kind::Receive);
-        let (count, last) = receives.fold((0, None), |(count, _), (at, _)| (count + 1, Some(at)));
-        if !open[me as usize] || sends == count {
-            continue;
-        }
-        let what = match last_send.filter(|_| sends > count) {
-            Some((from, number)) => {
-                let send = program.ranks[from as usize].describe(number);
-                format!("the last of them is of rank {from}: {send}")
-            }
-            None => format!("the last receive is: {}", rank.describe(last.unwrap_or(0))),
-        };
-        let reason = format!("{count} receives, and {sends} messages are sent to it; {what}");
-        return Err(fault(me, reason, OF_PARTNERS));
-    }
-    Ok(())
-}
-
 /// Of each source, destination and tag there are as many sends as receives, where no receive takes
 /// any rank or tag (`open`).
 fn partners(program: &Program, open: &[bool]) -> Result<(), Fault> {
@@ -209,13 +175,22 @@ fn partners(program: &Program, open: &[bool]) -> Result<(), Fault> {
         false => (receive, "send"),
     };
     let (me, number) = last.unwrap_or_default();
-    let what = program.ranks[me as usize].describe(number);
-    let count = balance.unsigned_abs();
-    let reason = match count {
+    let reason = missing(
+        &program.ranks[me as usize],
+        number,
+        balance.unsigned_abs(),
+        other,
+    );
+    Err(fault(me, reason, OF_PARTNERS))
+}
+
+/// That so many messages or receives (`other`) are missing for an operation and those like it.
+pub(crate) fn missing(rank: &Rank, number: u32, count: u64, other: &str) -> String {
+    let what = rank.describe(number);
+    match count {
         1 => format!("{what} has no partner: one {other} is missing"),
         _ => format!("{what} and those like it: {count} {other}s are missing"),
-    };
-    Err(fault(me, reason, OF_PARTNERS))
+    }
 }
 
 /// A rank of a run without time.

@@ -13,6 +13,7 @@ pub mod collectives;
 pub mod goal;
 mod matching;
 pub mod nas;
+mod open;
 mod progress;
 pub mod training;
 mod weave;
@@ -234,8 +235,15 @@ impl Program {
                 digest.add(u64::from(op.peer) << 32 | u64::from(op.tag));
                 digest.add(u64::from(op.requires) << 16 | u64::from(op.cpu) << 8 | op.kind as u64);
             }
-            let edges = rank.first.iter().chain(&rank.dependents);
-            edges.for_each(|edge| digest.add(u64::from(*edge)));
+            for operation in 0..rank.operations.len() as u32 {
+                // Text has requirements in any order, the binary form those of ends first.
+                for of_begin in [false, true] {
+                    let dependents = rank.dependents(operation);
+                    let own = dependents.filter(|one| one.of_begin == of_begin);
+                    own.for_each(|one| digest.add(u64::from(one.operation) + 1));
+                    digest.add(0);
+                }
+            }
         }
         digest.0
     }
@@ -359,5 +367,16 @@ mod tests {
         ] {
             assert_ne!(digest(text), digest(&text.replace(from, to)), "{to}");
         }
+    }
+
+    /// Those that wait for a begin stand behind those that wait for the end in the binary form.
+    #[test]
+    fn a_digest_is_that_of_either_form() {
+        let text = "num_ranks 1\nrank 0 {\na: calc 5\nb: calc 6\nc: calc 7\n\
+            b irequires a\nc requires a\nc irequires a\nb requires a\n}\n";
+        let program = goal::read(text.as_bytes()).unwrap();
+        let bytes = goal::binary::write(&program);
+        let digest = goal::read(&bytes[..]).unwrap().digest();
+        assert_eq!(digest, program.digest());
     }
 }

@@ -183,7 +183,8 @@ pub fn completions(scenarios: &[&Results]) -> Option<Grid> {
 }
 
 /// Parallel programs, a row per program and variant; `None` without any. `x crossbar` is the
-/// completion over that of the first variant on the crossbar whose program is the same.
+/// completion over that of the variant on the crossbar whose program is the same and whose hosts'
+/// links have the same rate, or else the next higher one; of several the first.
 pub fn programs(scenarios: &[&Results]) -> Option<Grid> {
     let of = |results: &'_ Results| -> Vec<(String, String, ProgramResult, Option<f64>)> {
         let all = || results.variants.iter();
@@ -191,10 +192,12 @@ pub fn programs(scenarios: &[&Results]) -> Option<Grid> {
             variant.programs.iter().map(|(name, program)| {
                 let ideal = all()
                     .filter_map(|other| other.programs.get(name))
-                    .find(|other| {
+                    .filter(|other| {
                         let same = !other.digest.is_empty() && other.digest == program.digest;
-                        other.on_crossbar && same
-                    });
+                        let is_ideal = other.host_rate_bps >= program.host_rate_bps;
+                        other.on_crossbar && same && is_ideal
+                    })
+                    .min_by_key(|other| other.host_rate_bps);
                 let ideal_s = ideal.and_then(|ideal| ideal.completion_s);
                 (name.clone(), variant.name.clone(), program.clone(), ideal_s)
             })

@@ -60,3 +60,24 @@ fn without_a_crossbar_there_is_no_slowdown() {
     let old = [variant("crossbar", true, "", 2.0)];
     assert_eq!(slowdowns(old.into()), None);
 }
+
+/// A crossbar that is slower at its hosts is no ideal; of faster ones the nearest is.
+#[test]
+fn a_crossbar_has_the_rate_of_the_hosts() {
+    let with = |name, on_crossbar, rate_bps, completion_s| {
+        let mut one = variant(name, on_crossbar, "a", completion_s);
+        let programs = one.programs.values_mut();
+        programs.for_each(|program| program.host_rate_bps = rate_bps);
+        one
+    };
+    let found = slowdowns(vec![
+        with("fast-crossbar", true, 25, 1.0),
+        with("crossbar", true, 10, 2.0),
+        with("tree", false, 10, 3.0),
+        with("fast-tree", false, 25, 1.5),
+        with("slow-tree", false, 1, 20.0),
+        with("fastest-tree", false, 100, 1.0),
+    ]);
+    let expected = ["1.00", "1.00", "1.50", "1.50", "10.00", "–"];
+    assert_eq!(found.unwrap(), expected);
+}

@@ -255,6 +255,10 @@ fn merge_program(all: &[&ProgramResult]) -> ProgramResult {
             .iter()
             .flat_map(|one| one.waits.iter().cloned())
             .collect(),
+        untaken: all
+            .iter()
+            .flat_map(|one| one.untaken.iter().cloned())
+            .collect(),
         ..all[0].clone()
     }
 }

@@ -353,6 +353,10 @@ pub struct ProgramResult {
     /// The network is `topology = "crossbar"`.
     #[serde(default)]
     pub on_crossbar: bool,
+    /// Rate of hosts' links in bits per second, of the fastest if they differ; 0 in files of
+    /// earlier versions.
+    #[serde(default)]
+    pub host_rate_bps: u64,
     /// Name of the GOAL file that it was read from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
@@ -391,6 +395,9 @@ pub struct ProgramResult {
     /// if all have ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<String>,
+    /// Some of the messages that are `unreceived`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub untaken: Vec<String>,
 }
 
 impl ProgramResult {

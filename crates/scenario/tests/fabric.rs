@@ -512,3 +512,68 @@ fn a_scheme_that_reacts_to_notifications_needs_those_of_its_priority() {
     assert!(found.contains("priority 2, that of traffic b"), "{found}");
     one(&of_priority("2"));
 }
+
+/// A key that its scheme alone reads says nothing beside another.
+#[test]
+fn keys_of_a_scheme_need_it() {
+    let with = |routing: &str, key: &str| {
+        format!(
+            "[network]\ntopology = 'k-ary-n-tree'\nk = 2\nn = 2\nrouting = '{routing}'\n{key}\n\
+             [network.cee]\nqcn = {{}}\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h4'\n"
+        )
+    };
+    for (key, scheme) in [
+        ("flowlet_gap = '1ms'", "flowlet"),
+        ("rehash_rounds = 6", "plb"),
+        ("idle_rehash_rounds = 0", "plb"),
+        ("split = 'fractional'", "switch-adaptive"),
+        ("congestion_timeout = '1ms'", "switch-adaptive"),
+        ("select_path = 'random'", "r2c2"),
+        ("drop_path = 'newest'", "r3c2"),
+        ("path_timer = '1ms'", "r3c2"),
+    ] {
+        let name = key.split(' ').next().unwrap();
+        let found = refusal(&with("spray", key));
+        assert!(
+            found.contains(&format!("network.{name}: needs `routing = ")),
+            "{found}"
+        );
+        one(&with(scheme, key));
+    }
+    for (scheme, key, bounds) in [
+        ("flowlet", "flowlet_gap = '0s'", "between 1ns and 10s"),
+        (
+            "switch-adaptive",
+            "congestion_timeout = '11s'",
+            "between 1ns and 10s",
+        ),
+        ("plb", "rehash_rounds = 0", "between 1 and 31"),
+        ("plb", "idle_rehash_rounds = 32", "between 0 and 31"),
+    ] {
+        let found = refusal(&with(scheme, key));
+        assert!(found.contains(bounds), "{found}");
+    }
+}
+
+/// Traffic may have a scheme of its own where switches hash, and no scheme of switches.
+#[test]
+fn a_scheme_of_traffic_needs_switches_that_hash() {
+    let with = |network: &str, own: &str| {
+        format!(
+            "[network]\ntopology = 'k-ary-n-tree'\nk = 2\nn = 2\nrouting = '{network}'\n\
+             [traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h4'\nrouting = '{own}'\n"
+        )
+    };
+    for network in ["d-mod-k", "drill", "flowlet", "conga", "random"] {
+        let found = refusal(&with(network, "spray"));
+        assert!(
+            found.contains("needs switches that hash path values"),
+            "{network}: {found}"
+        );
+    }
+    for own in ["drill", "random", "r2c2"] {
+        let found = refusal(&with("flow-hash", own));
+        assert!(found.contains("is not known here"), "{own}: {found}");
+    }
+    one(&with("plb", "reps"));
+}

@@ -176,6 +176,46 @@ fn what_a_program_cannot_be_is_refused() {
             "operations, above 100000000",
         ),
         (
+            "goal = 'two.goal'\nsize = '1KB'\n",
+            "size: does not belong to a GOAL file",
+        ),
+        (
+            "training = { parameters = 1e6, layers = 3, hidden = 8, tokens = 8, flops = 1e12 }\niterations = 2\n",
+            "iterations: does not belong to a training step",
+        ),
+        (
+            "training = { parameters = 1e6, layers = 3, hidden = 8, tokens = 8, flops = 1e12, data = 2 }\nranks = 3\n",
+            "3 ranks, but data × tensor × pipeline is 2",
+        ),
+        (
+            "training = { parameters = 1e6, layers = 3, hidden = 8, tokens = 8, flops = 1e12, data = 65536, tensor = 2 }\n",
+            "131072 ranks, above 65536",
+        ),
+        (
+            "collective = 'halo'\nsize = '1KB'\ngrid = [6]\nalgorithm = 'ring'\n",
+            "algorithm: does not belong to a halo exchange",
+        ),
+        (
+            "collective = 'all-reduce'\nsize = '1KB'\ngrid = [6]\n",
+            "grid: belongs to a halo exchange",
+        ),
+        (
+            "collective = 'all-reduce'\nsize = '1KB'\ndistance = 2\n",
+            "distance: belongs to a shift",
+        ),
+        (
+            "collective = 'shift'\nsize = '1KB'\ndistance = 6\n",
+            "distance: must lie between 1 and 5",
+        ),
+        (
+            "collective = 'barrier'\neager = '1001GB'\n",
+            "eager: must not be above 1000GB",
+        ),
+        (
+            "collective = 'broadcast'\nsize = '1KB'\nalgorithm = 'ring'\n",
+            "broadcast knows tree",
+        ),
+        (
             "collective = 'barrier'\ndeadline = '1s'\n",
             "belongs to traffic with completion times",
         ),
@@ -236,4 +276,43 @@ fn faults_of_a_file_stand_at_its_key_with_what_to_do() {
         assert!(found.contains(&format!("{name}: rank 0: ")), "{found}");
         assert!(found.contains(advice), "{found}");
     }
+}
+
+#[test]
+fn an_empty_list_of_tenants_is_refused() {
+    let found = refusal("collective = 'barrier'\non = []\n");
+    assert!(found.contains("traffic.p.on: must not be empty"), "{found}");
+    let bulk = "[network]\ntopology = 'star'\nhosts = 3\n[traffic.b]\nkind = 'bulk'\n";
+    for (keys, key) in [
+        ("from = []\nto = 'h1'", "from"),
+        ("from = 'h2'\nto = []", "to"),
+    ] {
+        let found = parse(&format!("{bulk}{keys}\n")).unwrap_err();
+        let expected = format!("traffic.b.{key}: must not be empty");
+        assert!(found.contains(&expected), "{found}");
+    }
+}
+
+/// What else the program has is not looked at, and no reason to complain.
+#[test]
+fn too_many_ranks_are_the_only_complaint() {
+    let found = refusal("collective = 'halo'\nsize = '1MB'\ngrid = [7]\nranks = 7\n");
+    assert!(
+        found.contains("the program has 7 ranks, and 6 tenants"),
+        "{found}"
+    );
+    assert_eq!(found.lines().count(), 1, "{found}");
+}
+
+#[test]
+fn a_value_has_a_byte() {
+    let found = refusal(
+        "training = { parameters = 1e6, layers = 2, hidden = 8, tokens = 8, flops = 1e9, \
+         value = '0B' }\n",
+    );
+    assert!(
+        found.contains("traffic.p.training.value: must not be 0"),
+        "{found}"
+    );
+    assert_eq!(found.lines().count(), 1, "{found}");
 }

@@ -495,7 +495,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
             .into_iter()
             .collect();
         let mut conditions = conditions(&reports, ended);
-        let waits = workload::programs::notes(&result.programs);
+        let waits = workload::programs::notes(&as_run.name, &result.programs);
         conditions.notes.extend(waits);
         Outcome { result, conditions }
     }

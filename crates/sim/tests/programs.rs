@@ -200,7 +200,30 @@ fn a_program_that_can_go_no_further_ends_and_says_who_waits() {
                 "rank 0: receive of 8 B from any rank, tag 0 at line 3 waits for any rank",
                 "rank 1: receive of 8 B from rank 0, tag 0 at line 8 waits for rank 0",
             ]
-            .map(|line| format!("program p (stuck.goal): {line}"))
+            .map(|line| format!("base: program p (stuck.goal): {line}"))
         );
     }
+}
+
+/// Which message the first receive takes depends on times: here the one that the second names.
+#[test]
+fn a_message_that_nothing_takes_is_named() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("untaken.goal");
+    let text = "num_ranks 3\nrank 0 {\na: recv 8b from -1 tag 3\nb: recv 8b from 1 tag 3\n\
+        b requires a\n}\nrank 1 {\nsend 8b to 0 tag 3\n}\n\
+        rank 2 {\na: calc 1000000\nb: send 8b to 0 tag 3\nb requires a\n}\n";
+    fs::write(&path, text).unwrap();
+    let file = path.display();
+    let text = format!("{TREE}[traffic.p]\nkind = 'program'\ngoal = '{file}'\n");
+    let (_, program, notes) = run_on(&text, 1);
+    assert_eq!((program.ended, program.unreceived), (4, 1));
+    assert_eq!(
+        notes[1..],
+        [
+            "1 of 5 operations have not ended, one message has arrived that no receive took",
+            "rank 0: receive of 8 B from rank 1, tag 3 at line 4 waits for rank 1",
+            "rank 0 has not taken rank 2's send of 8 B to rank 0, tag 3 at line 12",
+        ]
+        .map(|line| format!("base: program p (untaken.goal): {line}"))
+    );
 }

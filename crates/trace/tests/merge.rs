@@ -260,11 +260,18 @@ fn what_is_merged_is_written_and_read() {
     for rank in 0..2 {
         assert_eq!(told(&read, rank), told(&program, rank));
         assert_eq!(told(&binary, rank), told(&program, rank));
-        assert_eq!(
-            read.ranks[rank].operations(),
-            program.ranks[rank].operations()
-        );
+        for form in [&read, &binary] {
+            assert_eq!(
+                form.ranks[rank].operations(),
+                program.ranks[rank].operations()
+            );
+        }
     }
+    assert_eq!(program.phases, ["barrier"]);
+    assert_eq!(
+        (&read.phases, &binary.phases),
+        (&program.phases, &program.phases)
+    );
 }
 
 #[test]

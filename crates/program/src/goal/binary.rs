@@ -16,6 +16,15 @@
 //! | 39 for each operation | how many it waits for (4), kind (1: 1 send, 2 receive, 3 computation), peer (4), size (8), tag (4), CPU (1), NIC (1), number and first index of those that wait for its end (4, 4), and of those that wait for its begin (4, 4) |
 //! | 4 for each of these | its index |
 //!
+//! Behind the last part a program with phases has what follows, which other readers do not look at:
+//!
+//! | bytes | |
+//! |---|---|
+//! | 8 | `phases`, and two bytes that are 0 |
+//! | 4 | number of names |
+//! | 2, and so many, for each name | its length, and itself in UTF-8 |
+//! | 4 for each rank, and 4, 2 for each of so many runs | number of runs; of a run, how many operations in a row, and the index of their name, 65535 if they have none |
+//!
 //! The reader takes parts in the order in which they stand and looks back at nothing.
 
 use std::{
@@ -35,6 +44,12 @@ pub const COOKIE: u64 = 4223;
 /// Bytes of an operation.
 pub const OPERATION_BYTES: u64 = 39;
 
+/// What LogGOPSim with `--save-mem` leaves at the begin of a file that it has used up.
+pub const INVALID_COOKIE: u64 = 2342;
+
+/// What phases begin with.
+const PHASES: [u8; 8] = *b"phases\0\0";
+
 /// Offsets in the table of ranks count from here.
 const BASE: u64 = 8;
 
@@ -52,6 +67,10 @@ pub fn read(file: impl BufRead) -> Result<Program, Fault> {
         rank: None,
     };
     let cookie = reader.u64()?;
+    if cookie == INVALID_COOKIE {
+        let reason = "LogGOPSim has used this file up (`--save-mem`); make it again from its text";
+        return Err(reader.fault_at(0, reason.to_owned()));
+    }
     if cookie != COOKIE {
         return Err(reader.fault_at(0, format!("begins with {cookie}, not with {COOKIE}")));
     }
@@ -76,11 +95,8 @@ pub fn read(file: impl BufRead) -> Result<Program, Fault> {
         reader.has_ended(end)?;
     }
     reader.rank = None;
-    reader.nothing_follows()?;
-    Ok(Program {
-        ranks: all,
-        phases: Vec::new(),
-    })
+    let phases = reader.phases(&mut all)?;
+    Ok(Program { ranks: all, phases })
 }
 
 struct Reader<R> {
@@ -161,14 +177,78 @@ impl<R: BufRead> Reader<R> {
         Err(self.fault_at(at, reason))
     }
 
-    fn nothing_follows(&mut self) -> Result<(), Fault> {
-        match self.file.fill_buf() {
-            Ok([]) => Ok(()),
-            Ok(_) => {
-                let reason = "bytes follow behind the last part".to_owned();
+    fn is_at_end(&mut self) -> Result<bool, Fault> {
+        let left = self.file.fill_buf().map(<[u8]>::is_empty);
+        left.map_err(|error| self.fault_at(self.offset, unreadable(&error)))
+    }
+
+    /// The names of phases, if the file has some; the operations get theirs.
+    fn phases(&mut self, ranks: &mut [Arc<crate::Rank>]) -> Result<Vec<String>, Fault> {
+        if self.is_at_end()? {
+            return Ok(Vec::new());
+        }
+        let at = self.offset;
+        if self.bytes().ok() != Some(PHASES) {
+            return Err(self.fault_at(at, "bytes follow behind the last part".to_owned()));
+        }
+        let names = self.phase_names()?;
+        for (number, rank) in (0..).zip(ranks) {
+            self.rank = Some(number);
+            self.runs(Arc::make_mut(rank), names.len())?;
+        }
+        self.rank = None;
+        match self.is_at_end()? {
+            true => Ok(names),
+            false => {
+                let reason = "bytes follow behind the phases".to_owned();
                 Err(self.fault_at(self.offset, reason))
             }
-            Err(error) => Err(self.fault_at(self.offset, unreadable(&error))),
+        }
+    }
+
+    fn phase_names(&mut self) -> Result<Vec<String>, Fault> {
+        let at = self.offset;
+        let count = self.u32()?;
+        if count > u32::from(NO_PHASE) {
+            return Err(self.fault_at(at, format!("{count} phases, above {NO_PHASE}")));
+        }
+        let mut names = Vec::new();
+        for _ in 0..count {
+            let at = self.offset;
+            let length = u16::from_le_bytes(self.bytes()?);
+            let mut name = Vec::new();
+            for _ in 0..length {
+                name.push(self.u8()?);
+            }
+            let word = String::from_utf8(name).ok();
+            let word = word.filter(|name| !name.is_empty() && !name.contains(char::is_whitespace));
+            names.push(word.ok_or_else(|| self.fault_at(at, "a phase is one word".to_owned()))?);
+        }
+        Ok(names)
+    }
+
+    /// The phases of a rank's operations.
+    fn runs(&mut self, rank: &mut crate::Rank, names: usize) -> Result<(), Fault> {
+        let (at, count) = (self.offset, self.u32()?);
+        let mut left = rank.operations.iter_mut();
+        for _ in 0..count {
+            let at = self.offset;
+            let (length, phase) = (self.u32()? as usize, u16::from_le_bytes(self.bytes()?));
+            if length == 0 || length > left.len() {
+                let reason = format!(
+                    "a phase of {length} operations, of {} that follow",
+                    left.len()
+                );
+                return Err(self.fault_at(at, reason));
+            }
+            if phase != NO_PHASE && usize::from(phase) >= names {
+                return Err(self.fault_at(at + 4, format!("phase {phase} of {names}")));
+            }
+            left.by_ref().take(length).for_each(|own| own.phase = phase);
+        }
+        match left.len() {
+            0 => Ok(()),
+            more => Err(self.fault_at(at, format!("{more} operations without a phase"))),
         }
     }
 
@@ -288,7 +368,7 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
-/// The bytes of a program in this form, as `txt2bin` writes them.
+/// The bytes of a program in this form: as `txt2bin` writes them, and its phases behind them.
 pub fn write(program: &Program) -> Vec<u8> {
     let cpus = program.ranks.iter().flat_map(|rank| rank.operations());
     let highest = cpus.map(|operation| operation.cpu).max().unwrap_or(0);
@@ -305,7 +385,31 @@ pub fn write(program: &Program) -> Vec<u8> {
         file[at..at + 8].copy_from_slice(&begin.to_le_bytes());
         file[at + 8..at + 16].copy_from_slice(&end.to_le_bytes());
     }
+    if !program.phases.is_empty() {
+        write_phases(&mut file, program);
+    }
     file
+}
+
+fn write_phases(file: &mut Vec<u8>, program: &Program) {
+    file.extend(PHASES);
+    file.extend((program.phases.len() as u32).to_le_bytes());
+    for name in &program.phases {
+        let length = name.len().min(usize::from(u16::MAX));
+        file.extend((length as u16).to_le_bytes());
+        file.extend(&name.as_bytes()[..length]);
+    }
+    for rank in &program.ranks {
+        let runs = || {
+            rank.operations()
+                .chunk_by(|one, next| one.phase == next.phase)
+        };
+        file.extend((runs().count() as u32).to_le_bytes());
+        for run in runs() {
+            file.extend((run.len() as u32).to_le_bytes());
+            file.extend(run[0].phase.to_le_bytes());
+        }
+    }
 }
 
 fn write_part(file: &mut Vec<u8>, rank: &crate::Rank) {
@@ -428,13 +532,86 @@ mod tests {
         );
     }
 
+    /// As [`TEXT`], with two phases.
+    fn with_phases() -> Program {
+        let text = TEXT.replace("b: send", "// phase é-1\nb: send");
+        let text = text
+            .replace("c: calc", "// phase\nc: calc")
+            .replace("a: recv", "// phase two\na: recv");
+        text::read(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn phases_are_written_and_read() {
+        let program = with_phases();
+        let bytes = write(&program);
+        let plain = write(&text::read(TEXT.as_bytes()).unwrap());
+        assert_eq!(bytes[..plain.len()], plain);
+        let read = goal::read(&bytes[..]).unwrap();
+        assert_eq!(read.phases, ["é-1", "two"]);
+        assert!(same(&program, &read), "{read:?}");
+        for length in plain.len() + 1..bytes.len() {
+            let fault = super::read(&bytes[..length]).unwrap_err();
+            assert!(matches!(fault.place, Place::Offset(_)), "{length}: {fault}");
+        }
+    }
+
+    #[test]
+    fn faults_of_phases_have_their_place() {
+        let bytes = write(&with_phases());
+        let plain = write(&text::read(TEXT.as_bytes()).unwrap()).len();
+        let with = |at: usize, value: u8| {
+            let mut bytes = bytes.clone();
+            bytes[plain + at] = value;
+            read(&bytes[..]).unwrap_err().to_string()
+        };
+        // The mark, the number of names, `é-1` and `two`; then three runs of rank 0, one of rank 1.
+        for (at, value, expected) in [
+            (0, b'P', "offset 234: bytes follow behind the last part"),
+            (10, 1, "offset 242: 65538 phases, above 65535"),
+            (14, b' ', "offset 246: a phase is one word"),
+            (14, 0xff, "offset 246: a phase is one word"),
+            (
+                27,
+                0,
+                "offset 261: rank 0: a phase of 0 operations, of 3 that follow",
+            ),
+            (
+                27,
+                4,
+                "offset 261: rank 0: a phase of 4 operations, of 3 that follow",
+            ),
+            (37, 2, "offset 271: rank 0: phase 2 of 2"),
+            (23, 2, "offset 257: rank 0: 1 operations without a phase"),
+        ] {
+            assert_eq!(with(at, value), expected);
+        }
+        let more = [&bytes[..], &[0]].concat();
+        let found = read(&more[..]).unwrap_err().to_string();
+        assert_eq!(
+            found,
+            format!("offset {}: bytes follow behind the phases", bytes.len())
+        );
+    }
+
+    #[test]
+    fn a_file_that_loggopsim_has_used_up_is_told() {
+        let mut bytes = write(&text::read(TEXT.as_bytes()).unwrap());
+        bytes[..8].copy_from_slice(&INVALID_COOKIE.to_le_bytes());
+        let found = goal::read(&bytes[..]).unwrap_err().to_string();
+        assert!(
+            found.starts_with("offset 0: LogGOPSim has used this file up"),
+            "{found}"
+        );
+    }
+
     proptest! {
         #[test]
         fn no_bytes_break_the_readers(
-            noise in prop::collection::vec((0usize..234, any::<u8>()), 0..6),
-            cut in 0usize..300,
+            noise in prop::collection::vec((0usize..286, any::<u8>()), 0..6),
+            cut in 0usize..350,
         ) {
-            let mut bytes = write(&text::read(TEXT.as_bytes()).unwrap());
+            let mut bytes = write(&with_phases());
             for (at, value) in noise {
                 bytes[at] = value;
             }

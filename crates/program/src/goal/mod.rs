@@ -57,7 +57,9 @@ pub fn read(mut file: impl BufRead) -> Result<Program, Fault> {
         rank: None,
         reason: unreadable(&error),
     })?;
-    match begin.starts_with(&binary::COOKIE.to_le_bytes()[..2]) {
+    let is_binary = begin.starts_with(&binary::COOKIE.to_le_bytes()[..2])
+        || begin.starts_with(&binary::INVALID_COOKIE.to_le_bytes());
+    match is_binary {
         true => binary::read(file),
         false => text::read(file),
     }

@@ -282,7 +282,14 @@ fn select(item: &Item<'_>, names: &[&str], what: &str) -> Vec<usize> {
         // There is no topology, which has been reported.
         return selected;
     }
-    for pattern in item.one_or_more() {
+    let patterns = item.one_or_more();
+    if patterns.is_empty() {
+        item.complain(
+            "must not be empty",
+            format!("name a {what}, or leave it out"),
+        );
+    }
+    for pattern in patterns {
         let Some(text) = pattern.text() else {
             continue;
         };

@@ -619,6 +619,9 @@ pub struct RankReport {
     /// Messages that have arrived and that no receive has taken.
     #[serde(default)]
     pub unreceived: u64,
+    /// The first few of them: the rank that sent it, and its operation.
+    #[serde(default)]
+    pub untaken: Vec<(u32, u32)>,
 }
 
 /// When an operation began and ended, in ns after the start of the run.

@@ -9,7 +9,7 @@ use super::{
     plan::{OperationTimes, RankReport},
 };
 use crate::{
-    experiment::{TrafficKind, Variant},
+    experiment::{Node, TrafficKind, Variant},
     results::{CriticalPath, CriticalStep, ProgramResult, Timeline},
     stats,
 };
@@ -19,6 +19,9 @@ const WAITS_MAX: usize = 10;
 
 /// Steps of a critical path that are kept, the longest ones.
 const STEPS_MAX: usize = 10;
+
+/// Messages that were not taken and are named, of a rank and of all.
+pub const UNTAKEN_MAX: usize = 5;
 
 /// Columns of a timeline.
 const COLUMNS: usize = 240;
@@ -54,6 +57,7 @@ pub fn results(
         };
         let result = ProgramResult {
             on_crossbar: variant.is_crossbar,
+            host_rate_bps: host_rate_bps(variant),
             file: file.clone(),
             ..run.result()
         };
@@ -65,17 +69,28 @@ pub fn results(
     (results, timelines)
 }
 
-/// Lines for people on operations that waited at the end of the run.
-pub fn notes(results: &BTreeMap<String, ProgramResult>) -> Vec<String> {
+/// The rate of the fastest link of a host.
+fn host_rate_bps(variant: &Variant) -> u64 {
+    let is_host = |node: &Node| matches!(node, Node::Host(_));
+    let links = variant.links.iter();
+    let own = links.filter(|link| is_host(&link.a) || is_host(&link.b));
+    own.map(|link| link.rate_bps).max().unwrap_or(0)
+}
+
+/// Lines for people on operations of a variant that waited at the end of the run, and on messages
+/// that nothing took.
+pub fn notes(variant: &str, results: &BTreeMap<String, ProgramResult>) -> Vec<String> {
     let lines = results.iter().flat_map(|(name, one)| {
         let unfinished = one.unfinished();
-        let waits = unfinished.iter().flat_map(|_| one.waits.iter().cloned());
+        let waits = unfinished
+            .iter()
+            .flat_map(|_| one.waits.iter().chain(&one.untaken).cloned());
         let lines: Vec<String> = unfinished.iter().cloned().chain(waits).collect();
         let file = one.file.as_ref();
         let file = file.map_or(String::new(), |file| format!(" ({file})"));
         lines
             .into_iter()
-            .map(move |line| format!("program {name}{file}: {line}"))
+            .map(move |line| format!("{variant}: program {name}{file}: {line}"))
     });
     lines.collect()
 }
@@ -134,6 +149,7 @@ impl Run<'_> {
         ProgramResult {
             ranks: self.reports.len() as u64,
             on_crossbar: false,
+            host_rate_bps: 0,
             file: None,
             digest: format!("{:016x}", self.program.digest()),
             unreceived: self.reports.iter().map(|report| report.unreceived).sum(),
@@ -147,7 +163,24 @@ impl Run<'_> {
             waiting_by_rank_s: waiting_s,
             critical_path: last.map(|(_, rank, operation)| self.critical(rank, operation)),
             waits: self.waits(),
+            untaken: self.untaken(),
         }
+    }
+
+    /// Some of the messages that no receive has taken.
+    fn untaken(&self) -> Vec<String> {
+        let all = self.reports.iter().flat_map(|report| {
+            let own = report.untaken.iter();
+            own.map(|(source, operation)| (report.rank, *source, *operation))
+        });
+        let lines = all
+            .take(UNTAKEN_MAX)
+            .filter_map(|(rank, source, operation)| {
+                let sender = self.program.ranks.get(source as usize)?;
+                let what = sender.describe(operation);
+                Some(format!("rank {rank} has not taken rank {source}'s {what}"))
+            });
+        lines.collect()
     }
 
     /// Time in which some CPU of a rank computed.
@@ -425,6 +458,7 @@ mod tests {
             begin_ns: Some(100),
             times,
             unreceived: 0,
+            untaken: Vec::new(),
         }
     }
 
@@ -520,11 +554,11 @@ mod tests {
         let results = BTreeMap::from([("p".to_owned(), run.result())]);
         assert_eq!(results["p"].completion_s, None);
         assert_eq!(
-            notes(&results),
+            notes("base", &results),
             [
-                "program p: 4 of 4 operations have not ended",
-                "program p: rank 0: computation of 50 ns at line 3 waits for its CPU",
-                "program p: rank 1: receive of 8 B from rank 0, tag 0 at line 8 waits for rank 0",
+                "base: program p: 4 of 4 operations have not ended",
+                "base: program p: rank 0: computation of 50 ns at line 3 waits for its CPU",
+                "base: program p: rank 1: receive of 8 B from rank 0, tag 0 at line 8 waits for rank 0",
             ]
         );
     }
@@ -536,6 +570,7 @@ mod tests {
         let done = |rank| report(rank, vec![times(100, 200, u32::MAX, None); 2]);
         let (first, mut second) = (done(0), done(1));
         second.unreceived = 2;
+        second.untaken = vec![(0, 1)];
         let run = Run {
             program: &program,
             reports: &[&first, &second],
@@ -545,8 +580,12 @@ mod tests {
             ..run.result()
         };
         assert_eq!(
-            notes(&BTreeMap::from([("p".to_owned(), result)])),
-            ["program p (all.goal): 2 messages have arrived that no receive took"]
+            notes("tree", &BTreeMap::from([("p".to_owned(), result)])),
+            [
+                "tree: program p (all.goal): 2 messages have arrived that no receive took",
+                "tree: program p (all.goal): rank 1 has not taken rank 0's send of 8 B to rank 1, \
+                 tag 0 at line 4",
+            ]
         );
     }
 

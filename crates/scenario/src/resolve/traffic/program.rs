@@ -32,6 +32,19 @@ const ITERATIONS_MAX: i64 = 1_000_000;
 /// Most operations of a generated program.
 const OPERATIONS_MAX: u64 = 100_000_000;
 
+/// What a program is made of.
+const SOURCES: [&str; 4] = ["goal", "collective", "training", "nas"];
+
+/// Keys of programs that are generated.
+const GENERATED: [&str; 6] = [
+    "size",
+    "algorithm",
+    "grid",
+    "distance",
+    "iterations",
+    "compute",
+];
+
 const SOURCE_ADVICE: &str =
     "give one of goal = \"FILE\", collective = \"all-reduce\", training = { … } or nas = { … }";
 
@@ -65,6 +78,8 @@ pub fn read(
     let ranks = asked.map_or(on.len() as u64, |ranks| ranks as u64);
     // Nothing is generated for ranks that have no place.
     if table.get("goal").is_none() && !has_room(table, ranks, &on) {
+        know(table, &SOURCES);
+        know(table, &GENERATED);
         return (None, Vec::new());
     }
     let Some(program) = read_program(table, checks.directory, ranks, asked.is_some()) else {
@@ -100,6 +115,11 @@ pub fn read(
         datagram_bytes,
     };
     (Some(kind), pairs)
+}
+
+/// The keys are known, though nothing is read from them.
+fn know(table: &Table<'_>, keys: &[&'static str]) {
+    keys.iter().for_each(|key| drop(table.get(key)));
 }
 
 /// Refuses entries of `on` all of whose tenants stand before them: a tenant has one rank.
@@ -177,23 +197,15 @@ fn read_program(table: &Table<'_>, directory: &Path, ranks: u64, asked: bool) ->
     let (step, kernel) = (table.get("training"), table.get("nas"));
     let given = [&file, &collective, &step, &kernel];
     let given = given.into_iter().flatten().count();
-    let keys = [
-        "size",
-        "algorithm",
-        "grid",
-        "distance",
-        "iterations",
-        "compute",
-    ];
     if given != 1 {
         table
             .item()
             .complain("what does the program do?", SOURCE_ADVICE);
-        keys.iter().for_each(|key| drop(table.get(key)));
+        know(table, &GENERATED);
         return None;
     }
     if let Some(item) = file {
-        for key in keys {
+        for key in GENERATED {
             table.refuse(key, "does not belong to a GOAL file");
         }
         let program = item.parse(|name| read_goal(&directory.join(name)))?;

@@ -39,6 +39,10 @@ pub fn read(item: &Item<'_>, algorithm: Algorithm) -> Option<Training> {
     let (data, tensor, pipeline) = (degree("data"), degree("tensor"), degree("pipeline"));
     let micro_batches = table.integer("micro_batches", 1..=100_000).unwrap_or(1) as u32;
     let value_bytes = table.parse("value", parse_bytes).unwrap_or(2);
+    if let Some(item) = table.get("value").filter(|_| value_bytes == 0) {
+        item.complain("must not be 0", "a value has a byte at least");
+        return None;
+    }
     let tensor_rate_bps = table.parse("tensor_rate", parse_rate).map(|bps| bps as f64);
     let reductions = Collective::AllReduce.algorithms().iter();
     let reductions: Vec<_> = reductions.map(|one| (one.name(), *one)).collect();
