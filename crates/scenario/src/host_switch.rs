@@ -36,12 +36,30 @@ pub enum LabSwitch {
     Bridge,
     /// `sluicegate switch`, with guests behind vhost-user.
     Sluicegate,
+    /// Open vSwitch in userspace, with TAP interfaces.
+    Ovs,
+    /// Open vSwitch with DPDK, with guests behind vhost-user.
+    OvsDpdk,
 }
 
 impl LabSwitch {
     /// By their names in files.
-    pub const NAMED: [(&str, Self); 2] =
-        [("bridge", Self::Bridge), ("sluicegate", Self::Sluicegate)];
+    pub const NAMED: [(&str, Self); 4] = [
+        ("bridge", Self::Bridge),
+        ("sluicegate", Self::Sluicegate),
+        ("ovs", Self::Ovs),
+        ("ovs-dpdk", Self::OvsDpdk),
+    ];
+
+    /// Whether it is Open vSwitch.
+    pub fn is_open_vswitch(self) -> bool {
+        matches!(self, Self::Ovs | Self::OvsDpdk)
+    }
+
+    /// Whether guests are connected to sockets of it (vhost-user), not to TAP interfaces.
+    pub fn has_sockets(self) -> bool {
+        matches!(self, Self::Sluicegate | Self::OvsDpdk)
+    }
 }
 
 /// What the network between hosts is in the lab.
