@@ -118,12 +118,12 @@ fn of_open_vswitch(variant: &Variant) -> Vec<Problem> {
     let mut found = Vec::new();
     if variant.enforcement.is_some() {
         let why = "the lab's Open vSwitch takes frames before enforcement sees them";
-        let advice = "set [lab] switch = \"bridge\" or \"sluicegate\"";
+        let advice = "set [lab] switch = \"sluicegate\", or simulate it (--world sim)";
         found.push(variant.places.problem("enforcement", why, advice));
     }
     if variant.lab.offloads {
         let why = "the lab's Open vSwitch takes no segments that are to be cut later";
-        let advice = "leave it out, or set [lab] switch = \"bridge\" or \"sluicegate\"";
+        let advice = "set [lab] switch = \"sluicegate\", or simulate it (--world sim)";
         found.push(variant.places.problem("lab.offloads", why, advice));
     }
     found
@@ -473,6 +473,15 @@ mod tests {
         );
         let enforcing = "[enforcement]\nhosts = 'all'\npolicy.rule = [{ algorithm = 'dctcp' }]\n";
         assert!(limits(pair, &format!("{guests}{lab}{enforcing}")).is_empty());
+        let open = "[lab]\nswitch = 'ovs-dpdk'\n";
+        assert!(limits(pair, &format!("{guests}{open}")).is_empty());
+        let found = limits(pair, &format!("{guests}{open}offloads = true\n{enforcing}"));
+        let keys: Vec<_> = found.iter().map(|line| line.split(": ").nth(1)).collect();
+        assert_eq!(
+            keys,
+            [Some("enforcement"), Some("lab.offloads")],
+            "{found:#?}"
+        );
         let lossless = format!("{pair}host_switch.lossless = true\n");
         let found = limits(&lossless, guests);
         assert!(

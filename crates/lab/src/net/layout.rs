@@ -488,6 +488,27 @@ mod tests {
     }
 
     #[test]
+    fn open_vswitch_has_the_end_of_the_link_and_no_bridge_beside_it() {
+        let mut variant = variant("topology = 'star'\nhosts = 2\ntenants_per_host = 2\n");
+        for tenant in &mut variant.tenants {
+            tenant.kind = TenantKind::Guest;
+        }
+        for (switch, taps) in [(LabSwitch::Ovs, 2), (LabSwitch::OvsDpdk, 0)] {
+            variant.lab.switch = switch;
+            let (layout, names) = layout(&variant);
+            assert!(layout.vnics.is_empty());
+            assert_eq!((layout.guests.len(), layout.uplinks.len()), (4, 2));
+            let host = &layout.inside[&names.host(HostId(0))];
+            assert_eq!(host.ip.matches("tuntap add").count(), taps);
+            assert_eq!(
+                (host.ip.matches("master").count(), host.bridge.as_str()),
+                (0, "")
+            );
+            assert!(host.ip.contains("link set l0"), "{}", host.ip);
+        }
+    }
+
+    #[test]
     fn tenants_know_their_neighbours_and_send_no_arp() {
         let variant = variant("topology = 'star'\nhosts = 3\nip = 6\n");
         let commands = tenant_commands(&variant, 1);
