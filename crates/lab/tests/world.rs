@@ -33,7 +33,7 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some(RUN_LONG) {
         return run_long();
     }
-    let tests: [(&str, fn()); 18] = [
+    let tests: [(&str, fn()); 21] = [
         ("a_run_leaves_nothing", a_run_leaves_nothing),
         ("two_hosts_fill_their_link", two_hosts_fill_their_link),
         ("ipv6_fills_the_link_too", ipv6_fills_the_link_too),
