@@ -16,7 +16,7 @@ pub const CASES: &[&str] = &[
      [enforcement]\nhosts = 'all'\npolicy.rule = [{ algorithm = 'dctcp' }]\n",
     "[tenant.default]\nkind = '<guest|namespace>'\n[lab]\nswitch = '<bridge|sluicegate|ovs|ovs-dpdk>'\n\
      accept_cpu_bound = true\n",
-    "[network]\ntopology = 'dumbbell'\nrate = '<100Mbit|1Gbit>'\n<|shared_buffer = '1MB'\nalpha = 2\n|delay = '1ms'\n|host_switch.lossless = true\n>\
+    "[network]\ntopology = 'dumbbell'\nrate = '<100Mbit|1Gbit>'\n<|shared_buffer = '1MB'\nalpha = 2\n|delay = '1ms'\n|host_switch.lossless = true\nhost_switch.queue = '96KB'\n>\
      [tenant.default]\nkind = '<guest|namespace>'\n[lab]\nswitch = 'sluicegate'\nfabric = '<kernel|emulated>'\n",
     "[network]\ntopology = 'fat-tree'\nchildren = [8, 2]\nparents = [1, 1]\nrate = '100Mbit'\nexternal = <1|17>\n\
      [traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n\
