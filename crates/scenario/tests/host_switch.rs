@@ -79,7 +79,7 @@ fn what_a_switch_cannot_be_is_refused() {
         ),
         ("lossless = 'all'\n", "give true, false"),
         ("rate = '1Kbit'\n", "leave it out for no limit"),
-        ("queue = '1MB'\n", "unknown key"),
+        ("queues = '1MB'\n", "unknown key"),
         (
             "lossless = true\narrival_ring = '13KB'\n[network.cee.pfc]\n",
             "cannot keep what arrives after a pause",
