@@ -8,7 +8,7 @@
 # docs   Python, into whose virtual environment the site's generator goes
 # switch build + other userspace switches, for a benchmark
 # libvirt build + libvirt and QEMU, for machines at the switch
-# test   demo + deb + guests, a browser for the report's test, sanitizers for fuzzing, stacks of other makes
+# test   demo + deb + guests, Open vSwitch, a browser for the report's test, sanitizers for fuzzing, stacks of other makes
 #
 # Without root or apt it installs nothing, says what is missing and how to get
 # it, and exits with 1. It never asks anything and removes no package.
@@ -105,6 +105,9 @@ want_test() {
 	need_command man man-db "reads the manual's pages in a test"
 	need_command systemd-analyze systemd "checks the service's unit"
 	need_command linux.uml user-mode-linux "guest kernels as tenants"
+	[ -x /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk ] ||
+		need openvswitch-switch-dpdk "another switch of the lab's hosts"
+	need_command ss iproute2 "drops at packet sockets"
 	need_command chromium chromium "opens the report"
 	need_command tshark tshark "decodes the feedback option in a test"
 	need_command bpftool bpftool "lists what the kernel holds after the tests"

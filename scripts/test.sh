@@ -98,6 +98,7 @@ kernel_objects() {
 		bpftool link show | awk '/^[0-9]+: (tcx|struct_ops) / { print "link", $1, $2 }'
 		pgrep -lx 'sluicegate'
 		pgrep -l 'linux.uml'
+		pgrep -l '^ovs(db-server|-vswitchd)'
 		for name in gvisor lwip smoltcp quicgo; do pgrep -lx "$name"; done
 	} | sort
 }

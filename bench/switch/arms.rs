@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use sluicegate_labkit::ovs::{self, OpenVswitch};
 
 /// The CPU of the switch, and of its second thread; the guests have the others.
 pub const SWITCH_CPU: usize = 1;
@@ -111,10 +112,7 @@ impl Arm {
                 "/usr/bin/dpdk-testpmd",
                 "no dpdk-testpmd (package dpdk-dev)",
             ),
-            Self::OpenVswitch => (
-                OVS,
-                "no Open vSwitch with DPDK (package openvswitch-switch-dpdk)",
-            ),
+            Self::OpenVswitch => return ovs::missing(),
             Self::Threads if cpus() < CPUS_OF_THREADS => {
                 return Some("fewer than four CPUs (the benchmark `frames` counts instructions)");
             }
@@ -123,8 +121,6 @@ impl Arm {
         (!Path::new(path).exists()).then_some(package)
     }
 }
-
-const OVS: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 
 /// A program that is our switch.
 #[derive(Clone, Debug)]
@@ -139,6 +135,7 @@ pub enum Program {
 pub struct Running {
     /// Its processes; the first one moves the frames.
     children: Vec<Child>,
+    open_vswitch: Option<OpenVswitch>,
     directory: PathBuf,
     pages_before: Option<String>,
     /// Our switch, if it is another program than the one built with this one.
@@ -153,6 +150,7 @@ impl Running {
         fs::create_dir_all(&directory)?;
         let mut running = Self {
             children: Vec::new(),
+            open_vswitch: None,
             directory,
             pages_before: None,
             program: program.cloned(),
@@ -199,11 +197,22 @@ impl Running {
 
     /// CPU time that the process that moves frames has used, ns.
     pub fn used_ns(&self) -> Result<Option<u64>> {
-        let Some(child) = self.children.first() else {
+        let others = self
+            .open_vswitch
+            .iter()
+            .flat_map(|it| it.processes().last());
+        let Some(process) = self
+            .children
+            .first()
+            .map(Child::id)
+            .into_iter()
+            .chain(others)
+            .next()
+        else {
             return Ok(None);
         };
         let mut used_ns = 0;
-        for task in fs::read_dir(format!("/proc/{}/task", child.id()))? {
+        for task in fs::read_dir(format!("/proc/{process}/task"))? {
             let text = fs::read_to_string(task?.path().join("schedstat"))?;
             let first = text.split(' ').next().context("schedstat")?;
             used_ns += first.parse::<u64>()?;
@@ -265,67 +274,24 @@ impl Running {
             have >= PAGES_NEEDED,
             "no {PAGES_NEEDED} pages of 2 MB in a row"
         );
-        let directory = self.directory.clone();
-        let at = |name: &str| directory.join(name).display().to_string();
-        let environment = [
-            ("OVS_RUNDIR", directory.clone()),
-            ("OVS_LOGDIR", directory.clone()),
-            ("OVS_DBDIR", directory.clone()),
-        ];
-        let (database, socket) = (at("conf.db"), at("db.sock"));
-        let schema = "/usr/share/openvswitch/vswitch.ovsschema";
-        run(Command::new("ovsdb-tool").args(["create", &database, schema]))?;
-        let mut server = Command::new("ovsdb-server");
-        server.args([&database, &format!("--remote=punix:{socket}")]);
-        server.arg(format!("--unixctl={}", at("ovsdb.ctl")));
-        self.spawn(server.envs(environment.clone()))?;
-        wait_for(&self.directory.join("db.sock"))?;
-        let set = |words: &[&str]| {
-            let mut command = Command::new("ovs-vsctl");
-            command.arg(format!("--db=unix:{socket}")).arg("--no-wait");
-            run(command.args(words))
+        let dpdk = ovs::Dpdk {
+            cpu: SWITCH_CPU,
+            memory_mb: 512,
+            large_pages: true,
         };
-        set(&["init"])?;
-        let mask = format!("other_config:pmd-cpu-mask={:#x}", 1 << SWITCH_CPU);
-        let extra = format!(
-            "other_config:dpdk-extra=-m 512 --no-pci --file-prefix=sgo{}",
-            std::process::id()
-        );
-        let table = ["set", "Open_vSwitch", "."];
-        set(&[&table[..], &["other_config:dpdk-init=true", &mask]].concat())?;
-        set(&[&table[..], &["other_config:dpdk-lcore-mask=0x1", &extra]].concat())?;
-        set(&[
-            "add-br",
-            "br0",
-            "--",
-            "set",
-            "bridge",
-            "br0",
-            "datapath_type=netdev",
-        ])?;
-        for port in ["a", "b", "c"] {
-            let kind = "type=dpdkvhostuser";
-            set(&[
-                "add-port",
-                "br0",
-                port,
-                "--",
-                "set",
-                "Interface",
-                port,
-                kind,
-            ])?;
-        }
-        let mut switch = Command::new(OVS);
-        switch.arg(format!("unix:{socket}"));
-        switch.arg(format!("--unixctl={}", at("vswitchd.ctl")));
-        self.spawn(switch.envs(environment))?;
-        wait_for(&self.directory.join("c"))
+        let ports = NAMES[..3]
+            .iter()
+            .map(|name| ovs::Port::VhostUser((*name).into()));
+        let ports: Vec<_> = ports.collect();
+        let switch = OpenVswitch::start(&self.directory, ovs::Datapath::Dpdk(dpdk), &ports)?;
+        self.open_vswitch = Some(switch);
+        Ok(())
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
+        self.open_vswitch = None;
         for child in &mut self.children {
             end(child);
         }
@@ -349,14 +315,6 @@ fn end(child: &mut Child) {
     }
     let _ = child.kill();
     let _ = child.wait();
-}
-
-fn run(command: &mut Command) -> Result<()> {
-    let output = command.output();
-    let output = output.with_context(|| format!("{:?}", command.get_program()))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{command:?}: {said}");
-    Ok(())
 }
 
 fn wait_for(path: &Path) -> Result<()> {

@@ -79,7 +79,10 @@ fn of_host_switch(variant: &Variant) -> Vec<Problem> {
     let table = "network.host_switch";
     if variant.host_switch.is_some() {
         if kind != LabSwitch::Sluicegate {
-            let why = "the lab's switch of a host is the kernel's bridge";
+            let why = match kind.is_open_vswitch() {
+                true => "the lab's switch of a host is Open vSwitch, as it is",
+                false => "the lab's switch of a host is the kernel's bridge",
+            };
             let advice =
                 "set [lab] switch = \"sluicegate\", with guests, or simulate it (--world sim)";
             found.push(problem(table, why, advice));
@@ -91,10 +94,13 @@ fn of_host_switch(variant: &Variant) -> Vec<Problem> {
             }
         }
     }
-    if kind == LabSwitch::Bridge && variant.lab.guest_kernel != GuestKernel::Packaged {
+    if !kind.has_sockets() && variant.lab.guest_kernel != GuestKernel::Packaged {
         let why = "this kernel has the adapters of guests behind lab.switch = \"sluicegate\" alone";
         let advice = "set [lab] switch = \"sluicegate\", or simulate it (--world sim)";
         found.push(problem("lab.guest_kernel", why, advice));
+    }
+    if kind.is_open_vswitch() {
+        found.extend(of_open_vswitch(variant));
     }
     if kind != LabSwitch::Bridge {
         let is_namespace = |tenant: &Tenant| tenant.kind == TenantKind::Namespace;
@@ -103,6 +109,22 @@ fn of_host_switch(variant: &Variant) -> Vec<Problem> {
             let advice = "give all tenants kind = \"guest\", or simulate it (--world sim)";
             found.push(problem("lab.switch", why, advice));
         }
+    }
+    found
+}
+
+/// Open vSwitch enforces nothing, and knows frames of the wire alone.
+fn of_open_vswitch(variant: &Variant) -> Vec<Problem> {
+    let mut found = Vec::new();
+    if variant.enforcement.is_some() {
+        let why = "the lab's Open vSwitch takes frames before enforcement sees them";
+        let advice = "set [lab] switch = \"sluicegate\", or simulate it (--world sim)";
+        found.push(variant.places.problem("enforcement", why, advice));
+    }
+    if variant.lab.offloads {
+        let why = "the lab's Open vSwitch takes no segments that are to be cut later";
+        let advice = "set [lab] switch = \"sluicegate\", or simulate it (--world sim)";
+        found.push(variant.places.problem("lab.offloads", why, advice));
     }
     found
 }
@@ -451,6 +473,15 @@ mod tests {
         );
         let enforcing = "[enforcement]\nhosts = 'all'\npolicy.rule = [{ algorithm = 'dctcp' }]\n";
         assert!(limits(pair, &format!("{guests}{lab}{enforcing}")).is_empty());
+        let open = "[lab]\nswitch = 'ovs-dpdk'\n";
+        assert!(limits(pair, &format!("{guests}{open}")).is_empty());
+        let found = limits(pair, &format!("{guests}{open}offloads = true\n{enforcing}"));
+        let keys: Vec<_> = found.iter().map(|line| line.split(": ").nth(1)).collect();
+        assert_eq!(
+            keys,
+            [Some("enforcement"), Some("lab.offloads")],
+            "{found:#?}"
+        );
         let lossless = format!("{pair}host_switch.lossless = true\n");
         let found = limits(&lossless, guests);
         assert!(

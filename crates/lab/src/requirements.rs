@@ -13,7 +13,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use sluicegate_agent::interfaces;
 use sluicegate_core::aqm::Aqm;
-use sluicegate_labkit::port::{PortConfig, SwitchPorts};
+use sluicegate_labkit::{
+    ovs,
+    port::{PortConfig, SwitchPorts},
+};
 use sluicegate_scenario::experiment::{Experiment, GuestKernel, Tenant, TenantKind};
 
 use crate::guest;
@@ -50,6 +53,10 @@ pub fn check(experiment: &Experiment) -> Result<()> {
         if kernels.contains(&kernel) {
             need(guest::check(kernel));
         }
+    }
+    let mut variants = experiment.variants.iter();
+    if variants.any(|variant| variant.lab.switch.is_open_vswitch()) {
+        need(ovs::missing().map_or(Ok(()), |advice| Err(anyhow!(advice))));
     }
     if missing.is_empty() {
         return Ok(());

@@ -220,6 +220,7 @@ impl<'a> Run<'a> {
         let vnics = host_switch::results(self.variant, &reports, &followed.ports);
         let (mut losses, mut notes) = Outside::read(&self.network)?.since(&outside);
         notes.extend(followed.notes);
+        notes.extend(host_switch::notes(self.variant, &followed.ports));
         let emulated = followed.end.emulated_since(&followed.warm);
         if let Some((_, lost)) = last.0.emulated_since(&first.0) {
             losses.insert("fabric_dropped".to_owned(), lost);

@@ -33,7 +33,7 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some(RUN_LONG) {
         return run_long();
     }
-    let tests: [(&str, fn()); 18] = [
+    let tests: [(&str, fn()); 21] = [
         ("a_run_leaves_nothing", a_run_leaves_nothing),
         ("two_hosts_fill_their_link", two_hosts_fill_their_link),
         ("ipv6_fills_the_link_too", ipv6_fills_the_link_too),
@@ -71,6 +71,15 @@ fn main() {
             "a_panic_ends_the_userspace_switch",
             a_panic_ends_the_userspace_switch,
         ),
+        (
+            "guests_behind_open_vswitch_lose_nothing",
+            guests_behind_open_vswitch_lose_nothing,
+        ),
+        (
+            "guests_behind_open_vswitch_with_dpdk_lose_nothing",
+            guests_behind_open_vswitch_with_dpdk_lose_nothing,
+        ),
+        ("a_panic_ends_open_vswitch", a_panic_ends_open_vswitch),
         ("cancelling_cleans_up", cancelling_cleans_up),
         ("a_panic_cleans_up", a_panic_cleans_up),
         ("kill_9_then_clean", kill_9_then_clean),
@@ -215,7 +224,15 @@ fn traces_now() -> BTreeSet<String> {
     let backlog = fs::read_to_string("/proc/sys/net/core/netdev_max_backlog");
     traces.insert(format!("backlog {}", backlog.unwrap_or_default().trim()));
     traces.extend(children_of(std::process::id()));
+    // Daemons that a dead keeper has left belong to nobody.
+    traces.extend(children_of(1).into_iter().filter(|it| is_open_vswitch(it)));
     traces
+}
+
+fn is_open_vswitch(process: &str) -> bool {
+    let id = process.trim_start_matches("process ");
+    let name = fs::read_to_string(format!("/proc/{id}/comm"));
+    name.is_ok_and(|name| name.starts_with("ovs"))
 }
 
 /// Processes that `parent` started, but for zombies.
@@ -483,19 +500,31 @@ fn long_run() -> Child {
 
 /// Two guests on one host, one of which also sends to another host. Traffic begins and ends within
 /// measured time, so that points can be compared.
-fn guests_behind_the_switch() -> Experiment {
-    parse(
+fn guests_behind_the_switch(switch: &str) -> Experiment {
+    parse(&format!(
         "warmup = '500ms'\nduration = '2500ms'\n\
          [network]\ntopology = 'star'\nhosts = 2\ntenants_per_host = 2\nrate = '100Mbit'\n\
-         [tenant.default]\nkind = 'guest'\n[lab]\nswitch = 'sluicegate'\n\
+         [tenant.default]\nkind = 'guest'\n[lab]\nswitch = '{switch}'\n\
          [traffic.near]\nkind = 'datagrams'\nfrom = 'h1-1'\nto = 'h1-2'\nrate = '2Mbit'\nstart = '700ms'\nstop = '2s'\n\
-         [traffic.far]\nkind = 'datagrams'\nfrom = 'h1-1'\nto = 'h2-1'\nrate = '1Mbit'\nstart = '700ms'\nstop = '2s'\n",
-    )
+         [traffic.far]\nkind = 'datagrams'\nfrom = 'h1-1'\nto = 'h2-1'\nrate = '1Mbit'\nstart = '700ms'\nstop = '2s'\n"
+    ))
 }
 
 fn guests_behind_the_userspace_switch_lose_nothing() {
+    guests_lose_nothing_behind("sluicegate");
+}
+
+fn guests_behind_open_vswitch_lose_nothing() {
+    guests_lose_nothing_behind("ovs");
+}
+
+fn guests_behind_open_vswitch_with_dpdk_lose_nothing() {
+    guests_lose_nothing_behind("ovs-dpdk");
+}
+
+fn guests_lose_nothing_behind(switch: &str) {
     let before = traces();
-    let outcome = run_one(&guests_behind_the_switch());
+    let outcome = run_one(&guests_behind_the_switch(switch));
     let sent: Vec<u64> = (outcome.result.flows.iter())
         .map(|flow| {
             let counted = flow.datagrams.expect("datagrams");
@@ -525,12 +554,20 @@ fn guests_behind_the_userspace_switch_lose_nothing() {
 }
 
 fn a_panic_ends_the_userspace_switch() {
+    a_panic_ends("sluicegate");
+}
+
+fn a_panic_ends_open_vswitch() {
+    a_panic_ends("ovs-dpdk");
+}
+
+fn a_panic_ends(switch: &str) {
     let before = traces();
     let mut watcher = Watcher {
         panic_in: Some("starting tenants"),
         ..Watcher::default()
     };
-    let experiment = guests_behind_the_switch();
+    let experiment = guests_behind_the_switch(switch);
     let ended = catch_unwind(AssertUnwindSafe(|| try_run(&experiment, &mut watcher)));
     assert!(ended.is_err());
     assert_eq!(traces(), before);

@@ -5,11 +5,13 @@
 //! - [`pool`] keeps loaded enforcement for the next use;
 //! - [`port`] is a switch port: it marks, drops and measures at an interface's transmit queue;
 //! - [`tenant_cc`] has tenants' TCP stacks for kernels that lack them (struct_ops);
+//! - [`ovs`] is Open vSwitch in userspace, an opponent of the switch;
 //! - [`ignore_window`] is a tenant that cheats.
 
 #![allow(unsafe_code)]
 
 pub mod ignore_window;
+pub mod ovs;
 pub mod pool;
 pub mod port;
 pub mod tenant_cc;

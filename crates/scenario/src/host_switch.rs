@@ -12,6 +12,10 @@ const ETHERNET_BYTES: u32 = 14;
 pub struct HostSwitch {
     /// Bit p: full queues of priority p hold back their senders instead of dropping packets.
     pub lossless: u8,
+    /// What waits for each port, in bytes, if the file says it for all of them. The simulator has it
+    /// in the sizes of receive rings and of the queue in front of the adapter, the lab where its
+    /// switch drops.
+    pub queue_bytes: Option<u64>,
     /// Transmit ring of each vNIC, in bytes.
     pub transmit_ring_bytes: u64,
     /// Receive ring of each vNIC, in bytes.
@@ -36,12 +40,30 @@ pub enum LabSwitch {
     Bridge,
     /// `sluicegate switch`, with guests behind vhost-user.
     Sluicegate,
+    /// Open vSwitch in userspace, with TAP interfaces.
+    Ovs,
+    /// Open vSwitch with DPDK, with guests behind vhost-user.
+    OvsDpdk,
 }
 
 impl LabSwitch {
     /// By their names in files.
-    pub const NAMED: [(&str, Self); 2] =
-        [("bridge", Self::Bridge), ("sluicegate", Self::Sluicegate)];
+    pub const NAMED: [(&str, Self); 4] = [
+        ("bridge", Self::Bridge),
+        ("sluicegate", Self::Sluicegate),
+        ("ovs", Self::Ovs),
+        ("ovs-dpdk", Self::OvsDpdk),
+    ];
+
+    /// Whether it is Open vSwitch.
+    pub fn is_open_vswitch(self) -> bool {
+        matches!(self, Self::Ovs | Self::OvsDpdk)
+    }
+
+    /// Whether guests are connected to sockets of it (vhost-user), not to TAP interfaces.
+    pub fn has_sockets(self) -> bool {
+        matches!(self, Self::Sluicegate | Self::OvsDpdk)
+    }
 }
 
 /// What the network between hosts is in the lab.

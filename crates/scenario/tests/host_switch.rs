@@ -32,6 +32,7 @@ fn without_the_table_there_is_none_and_an_empty_one_has_the_defaults() {
     assert_eq!(read(""), None);
     let defaults = HostSwitch {
         lossless: 0,
+        queue_bytes: None,
         transmit_ring_bytes: 387_584,
         receive_ring_bytes: 387_584,
         arrival_ring_bytes: 387_584,
@@ -41,6 +42,16 @@ fn without_the_table_there_is_none_and_an_empty_one_has_the_defaults() {
         receive_rate_bps: None,
     };
     assert_eq!(read("[network.host_switch]\n"), Some(defaults));
+}
+
+#[test]
+fn one_size_of_queue_is_that_of_all_ports_but_where_another_is_given() {
+    let text = "[network.host_switch]\nqueue = '24KB'\nuplink_queue = '48KB'\n";
+    let switch = read(text).expect("a switch");
+    assert_eq!(switch.queue_bytes, Some(24_000));
+    assert_eq!(switch.receive_ring_bytes, 24_000);
+    assert_eq!(switch.uplink_queue_bytes, 48_000);
+    assert_eq!(switch.transmit_ring_bytes, 387_584);
 }
 
 #[test]
@@ -68,7 +79,7 @@ fn what_a_switch_cannot_be_is_refused() {
         ),
         ("lossless = 'all'\n", "give true, false"),
         ("rate = '1Kbit'\n", "leave it out for no limit"),
-        ("queue = '1MB'\n", "unknown key"),
+        ("queues = '1MB'\n", "unknown key"),
         (
             "lossless = true\narrival_ring = '13KB'\n[network.cee.pfc]\n",
             "cannot keep what arrives after a pause",

@@ -12,9 +12,11 @@ pub const CASES: &[&str] = &[
     "extends = 'base.toml'\n[network]\ntopology = 'dumbbell'\n",
     "[interval.part]\nstart = '3s'\nstop = '4s'\n",
     "[lab]\noffloads = true\n",
-    "[tenant.default]\nkind = '<guest|namespace>'\n[lab]\nswitch = '<bridge|sluicegate>'\n\
+    "[tenant.default]\nkind = 'guest'\n[lab]\nswitch = '<ovs|ovs-dpdk>'\noffloads = true\n\
+     [enforcement]\nhosts = 'all'\npolicy.rule = [{ algorithm = 'dctcp' }]\n",
+    "[tenant.default]\nkind = '<guest|namespace>'\n[lab]\nswitch = '<bridge|sluicegate|ovs|ovs-dpdk>'\n\
      accept_cpu_bound = true\n",
-    "[network]\ntopology = 'dumbbell'\nrate = '<100Mbit|1Gbit>'\n<|shared_buffer = '1MB'\nalpha = 2\n|delay = '1ms'\n|host_switch.lossless = true\n>\
+    "[network]\ntopology = 'dumbbell'\nrate = '<100Mbit|1Gbit>'\n<|shared_buffer = '1MB'\nalpha = 2\n|delay = '1ms'\n|host_switch.lossless = true\nhost_switch.queue = '96KB'\n>\
      [tenant.default]\nkind = '<guest|namespace>'\n[lab]\nswitch = 'sluicegate'\nfabric = '<kernel|emulated>'\n",
     "[network]\ntopology = 'fat-tree'\nchildren = [8, 2]\nparents = [1, 1]\nrate = '100Mbit'\nexternal = <1|17>\n\
      [traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n\
@@ -31,7 +33,7 @@ pub const CASES: &[&str] = &[
     "[network]\ntopology = 'dumbbell'\nrate = '100Mbit'\n<|cee = {}\n>[tenant.default]\nkind = 'guest'\n\
      [lab]\nswitch = 'sluicegate'\nfabric = 'emulated'\n[enforcement]\nhosts = 'all'\n\
      [[enforcement.policy.rule]]\nalgorithm = 'dctcp'\n",
-    "[tenant.default]\nkind = 'guest'\n[lab]\nswitch = '<bridge|sluicegate>'\nguest_kernel = '<packaged|patched|holding>'\n",
+    "[tenant.default]\nkind = 'guest'\n[lab]\nswitch = '<bridge|sluicegate|ovs|ovs-dpdk>'\nguest_kernel = '<packaged|patched|holding>'\n",
     "[network]\ntopology = 'dumbbell'\nhost_switch.lossless = <true|false>\n[tenant.default]\nkind = 'guest'\n\
      [lab]\nswitch = 'sluicegate'\n",
     "[sim]\nlink_delay = '2us'\ntransmit_delay = '2us'\nreceive_delay = '2us'\njitter = '0us'\njitter_mean = '0us'\n\

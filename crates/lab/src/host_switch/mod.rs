@@ -8,6 +8,8 @@
 //! stdin, or dies.
 
 mod announce;
+mod frontend;
+mod open_vswitch;
 mod sluicegate;
 mod uplinks;
 
@@ -80,6 +82,8 @@ pub(crate) struct SwitchCounts {
     guests: Vec<PortCounts>,
     /// Of uplinks, in the order of hosts.
     uplinks: Vec<UplinkCounts>,
+    /// Drops of switches as a whole, by host and cause.
+    elsewhere: BTreeMap<(HostId, String), u64>,
 }
 
 /// The switches of a run's hosts. Dropping it ends those that are processes.
@@ -173,15 +177,14 @@ impl HostSwitches {
             .with_context(|| format!("cannot make {}", directory.display()))?;
         let guests = self.guests.iter().filter(|guest| guest.host == host);
         let guests: Vec<&Guest> = guests.collect();
-        let uplink = uplink(variant, host);
-        let policy = policy_of(variant, host);
-        if let Some(text) = policy {
-            fs::write(directory.join(sluicegate::POLICY), text)?;
-        }
-        let file = directory.join(sluicegate::FILE);
-        let governs = policy.is_some();
-        let text = sluicegate::configuration(variant, &directory, &guests, uplink, governs);
-        fs::write(&file, text)?;
+        let file = match self.kind.is_open_vswitch() {
+            true => {
+                let file = directory.join(open_vswitch::FILE);
+                fs::write(&file, open_vswitch::configuration(variant, host, &guests)?)?;
+                file
+            }
+            false => self.write_ours(variant, host, &guests)?,
+        };
         let netns = NetNs::named(&network.names.host(host))?;
         let netns = format!(
             "/proc/{}/fd/{}",
@@ -192,7 +195,11 @@ impl HostSwitches {
         let mut keeper = TenantProcess::run(&name, &[SWITCH.into(), netns.into(), file.into()])?;
         journal.add_child(keeper.pid() as i32)?;
         keeper.wait_ready(READY_TIMEOUT)?;
-        if uplink == Uplink::Tap {
+        if self.kind.is_open_vswitch() {
+            for pid in open_vswitch::processes(&directory)? {
+                journal.add_child(pid)?;
+            }
+        } else if uplink(variant, host) == Uplink::Tap {
             let tenants = variant.tenants.iter().enumerate();
             let remote = tenants.filter(|(_, tenant)| tenant.host != host);
             let macs: Vec<_> = remote.map(|(id, _)| names::mac(id)).collect();
@@ -202,6 +209,20 @@ impl HostSwitches {
             .with_context(|| name.clone())?;
         }
         Ok(keeper)
+    }
+
+    /// Writes the file of `sluicegate switch`, and the policy beside it.
+    fn write_ours(&self, variant: &Variant, host: HostId, guests: &[&Guest]) -> Result<PathBuf> {
+        let directory = self.of_host(host);
+        let policy = policy_of(variant, host);
+        if let Some(text) = policy {
+            fs::write(directory.join(sluicegate::POLICY), text)?;
+        }
+        let file = directory.join(sluicegate::FILE);
+        let (uplink, governs) = (uplink(variant, host), policy.is_some());
+        let text = sluicegate::configuration(variant, &directory, guests, uplink, governs);
+        fs::write(&file, text)?;
+        Ok(file)
     }
 
     /// What a host's switch has in files.
@@ -216,12 +237,16 @@ impl HostSwitches {
 
     /// Where a tenant's adapter connects to, if its switch has a socket for it.
     pub(crate) fn socket(&self, tenant: usize) -> Option<PathBuf> {
-        if self.kind == LabSwitch::Bridge {
+        if !self.kind.has_sockets() {
             return None;
         }
         let mut guests = self.guests.iter();
         let guest = guests.find(|guest| guest.tenant == tenant)?;
-        Some(self.of_host(guest.host).join(&guest.port))
+        let directory = self.of_host(guest.host);
+        Some(match self.kind.is_open_vswitch() {
+            true => directory.join(open_vswitch::GUESTS).join(&guest.port),
+            false => directory.join(&guest.port),
+        })
     }
 
     /// The counters of all guests' ports and of uplinks.
@@ -242,6 +267,13 @@ impl HostSwitches {
                     all.guests.extend(ports);
                     all.uplinks
                         .extend(uplink.map(|counts| UplinkCounts { host, ..counts }));
+                }
+                LabSwitch::Ovs | LabSwitch::OvsDpdk => {
+                    let counts = open_vswitch::counts(self.kind, &self.of_host(host), &guests)?;
+                    all.guests.extend(counts.guests);
+                    let drops = counts.elsewhere.into_iter();
+                    all.elsewhere
+                        .extend(drops.map(|(cause, count)| ((host, cause), count)));
                 }
             }
         }
@@ -326,9 +358,23 @@ fn growth(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> BTre
     grown.collect()
 }
 
+/// What switches dropped in measured time and no port counts, for people.
+pub(crate) fn notes(variant: &Variant, [before, after]: &[SwitchCounts; 2]) -> Vec<String> {
+    let grown = after.elsewhere.iter().filter_map(|(at, count)| {
+        let (host, cause) = at;
+        let count = count.saturating_sub(before.elsewhere.get(at).copied().unwrap_or(0));
+        let name = variant.host_name(*host);
+        (count > 0).then(|| format!("the switch of {name} dropped {count} frames: {cause}"))
+    });
+    grown.collect()
+}
+
 /// Is the keeper of a switch; ends when the lab closes its stdin.
 pub(crate) fn serve(mut arguments: impl Iterator<Item = OsString>) -> Result<Infallible> {
     tenant::enter(arguments.next().map(PathBuf::from))?;
-    let file = arguments.next().context("a file is missing")?;
-    sluicegate::serve(Path::new(&file))
+    let file = PathBuf::from(arguments.next().context("a file is missing")?);
+    match file.ends_with(open_vswitch::FILE) {
+        true => open_vswitch::serve(&file),
+        false => sluicegate::serve(&file),
+    }
 }

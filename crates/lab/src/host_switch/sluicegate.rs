@@ -15,10 +15,17 @@ use sluicegate_dataplane::{
 use sluicegate_scenario::experiment::Variant;
 
 use super::{CABLE, Guest, PortCounts, UPLINK, Uplink, UplinkCounts};
-use crate::{net::names::UPLINK_TAP, tenant};
+use crate::{
+    net::{layout::ETHERNET_HEADER_BYTES, names::UPLINK_TAP},
+    tenant,
+};
 
 /// Its control socket, in its directory.
 const CONTROL: &str = "control";
+
+/// Bounds of its file.
+const QUEUE_MAX: u64 = 65_536;
+const RING_MIN: u32 = 64;
 
 /// Its file, in its directory.
 pub(super) const FILE: &str = "switch.toml";
@@ -40,6 +47,10 @@ pub(super) fn configuration(
     if governs {
         let _ = writeln!(text, "{GOVERNED}");
     }
+    let queue = queue_frames(variant);
+    if let Some(frames) = queue {
+        let _ = writeln!(text, "queue = {frames}");
+    }
     for Guest { port, mac, .. } in guests {
         let socket = directory.join(port);
         // Writing to a String cannot fail.
@@ -51,10 +62,21 @@ pub(super) fn configuration(
     let end = match uplink {
         Uplink::None => return text,
         Uplink::Tap => format!("tap = {UPLINK_TAP:?}"),
-        Uplink::Cable => format!("shm = {:?}", directory.join(CABLE)),
+        Uplink::Cable => {
+            let ring = queue.map_or(String::new(), |_| format!("\nring = {RING_MIN}"));
+            format!("shm = {:?}{ring}", directory.join(CABLE))
+        }
     };
     let _ = write!(text, "[[port]]\nname = {UPLINK:?}\n{end}\n");
     text
+}
+
+/// Full frames that wait for each port of a switch that drops, if the scenario says so. What waits
+/// for one that does not is in the rings of guests.
+fn queue_frames(variant: &Variant) -> Option<u64> {
+    let switch = variant.host_switch.filter(|it| it.lossless == 0)?;
+    let frame_bytes = u64::from(variant.mtu_bytes + ETHERNET_HEADER_BYTES);
+    Some((switch.queue_bytes? / frame_bytes).clamp(1, QUEUE_MAX))
 }
 
 /// The line of a file by which a switch enforces.
@@ -135,4 +157,35 @@ pub(super) fn counts(
         ..UplinkCounts::default()
     });
     Ok((counts.collect::<Result<_>>()?, uplink))
+}
+
+#[cfg(test)]
+mod tests {
+    use sluicegate_scenario::file;
+
+    use super::*;
+
+    fn configured(host_switch: &str) -> String {
+        let text = format!(
+            "[network]\ntopology = 'star'\nhosts = 2\nrate = '100Mbit'\n{host_switch}\
+             [traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n"
+        );
+        let parsed = file::parse(Path::new("t.toml"), &text, &file::Options::default());
+        let experiment = parsed.unwrap_or_else(|problems| panic!("{problems}"));
+        let variant = &experiment.variants[0];
+        configuration(variant, Path::new("/x"), &[], Uplink::Cable, false)
+    }
+
+    #[test]
+    fn a_switch_that_drops_has_the_queue_of_the_scenario_in_full_frames() {
+        let small = configured("host_switch = { lossless = false, queue = '24KB' }\n");
+        assert!(
+            small.contains("\nqueue = 15\n") && small.contains("\nring = 64\n"),
+            "{small}"
+        );
+        for usual in ["", "host_switch = { lossless = true, queue = '24KB' }\n"] {
+            let text = configured(usual);
+            assert!(!text.contains("queue") && !text.contains("ring"), "{text}");
+        }
+    }
 }

@@ -112,8 +112,8 @@ mod tests {
             drops,
         };
         SwitchCounts {
-            guests: Vec::new(),
             uplinks: vec![of(0, 7, BTreeMap::new()), of(1, sent, drops.collect())],
+            ..SwitchCounts::default()
         }
     }
 

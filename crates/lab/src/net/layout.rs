@@ -179,6 +179,9 @@ impl Layout {
                 self.enslave(&netns, UPLINK_TAP, HOST_BRIDGE);
                 self.enslave(&netns, &interface, HOST_BRIDGE);
             }
+            (Node::Host(_), LabSwitch::Ovs | LabSwitch::OvsDpdk) => {
+                self.bring_up(&netns, &interface)
+            }
         }
         let of_link = &variant.links[port.link()];
         match node {
@@ -215,6 +218,11 @@ impl Layout {
         line(ip, format_args!("link set {tap} mtu {}", variant.mtu_bytes));
     }
 
+    fn bring_up(&mut self, netns: &str, interface: &str) {
+        let ip = &mut self.batch(netns).ip;
+        line(ip, format_args!("link set {interface} up"));
+    }
+
     /// Ports learn nothing and flood nothing: all forwarding is in the static tables.
     fn enslave(&mut self, netns: &str, interface: &str, bridge: &str) {
         let ip = &mut self.batch(netns).ip;
@@ -242,8 +250,13 @@ impl Layout {
                 self.guests.push(place.clone());
                 match variant.lab.switch {
                     LabSwitch::Bridge => self.add_tap(&host, &vnic, variant),
+                    LabSwitch::Ovs => {
+                        self.add_tap(&host, &vnic, variant);
+                        self.bring_up(&host, &vnic);
+                        return Ok(());
+                    }
                     // Its socket is the switch's.
-                    LabSwitch::Sluicegate => return Ok(()),
+                    LabSwitch::Sluicegate | LabSwitch::OvsDpdk => return Ok(()),
                 }
             }
             TenantKind::Namespace => {
@@ -300,6 +313,7 @@ fn has_bridge(variant: &Variant, node: Node) -> bool {
     match (node, variant.lab.switch) {
         (Node::Switch(_), _) | (_, LabSwitch::Bridge) => true,
         (Node::Host(host), LabSwitch::Sluicegate) => uplink(variant, host).is_some(),
+        (Node::Host(_), LabSwitch::Ovs | LabSwitch::OvsDpdk) => false,
     }
 }
 
@@ -471,6 +485,27 @@ mod tests {
             !fdb.contains(&format!("{other} dev {UPLINK_TAP} ")),
             "{fdb}"
         );
+    }
+
+    #[test]
+    fn open_vswitch_has_the_end_of_the_link_and_no_bridge_beside_it() {
+        let mut variant = variant("topology = 'star'\nhosts = 2\ntenants_per_host = 2\n");
+        for tenant in &mut variant.tenants {
+            tenant.kind = TenantKind::Guest;
+        }
+        for (switch, taps) in [(LabSwitch::Ovs, 2), (LabSwitch::OvsDpdk, 0)] {
+            variant.lab.switch = switch;
+            let (layout, names) = layout(&variant);
+            assert!(layout.vnics.is_empty());
+            assert_eq!((layout.guests.len(), layout.uplinks.len()), (4, 2));
+            let host = &layout.inside[&names.host(HostId(0))];
+            assert_eq!(host.ip.matches("tuntap add").count(), taps);
+            assert_eq!(
+                (host.ip.matches("master").count(), host.bridge.as_str()),
+                (0, "")
+            );
+            assert!(host.ip.contains("link set l0"), "{}", host.ip);
+        }
     }
 
     #[test]

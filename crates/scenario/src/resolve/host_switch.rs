@@ -24,12 +24,18 @@ pub fn read(network: &Table<'_>) -> Option<HostSwitch> {
         "with [network.host_switch], whose `transmit_ring` each vNIC has",
     );
     let size = |key| read_size(&table, key).unwrap_or(RING_BYTES);
+    let queue_bytes = read_size(&table, "queue");
+    let queue = |key| {
+        let own = read_size(&table, key);
+        own.unwrap_or(queue_bytes.unwrap_or(RING_BYTES))
+    };
     let switch = HostSwitch {
         lossless: read_lossless(&table).unwrap_or(0),
+        queue_bytes,
         transmit_ring_bytes: size("transmit_ring"),
-        receive_ring_bytes: size("receive_ring"),
+        receive_ring_bytes: queue("receive_ring"),
         arrival_ring_bytes: size("arrival_ring"),
-        uplink_queue_bytes: size("uplink_queue"),
+        uplink_queue_bytes: queue("uplink_queue"),
         rate_bps: read_forwarding(&table),
         frame_time: duration(&table, "frame_time").unwrap_or(Duration::ZERO),
         receive_rate_bps: read_rate(&table, "receive_rate"),
