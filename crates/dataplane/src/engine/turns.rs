@@ -192,18 +192,17 @@ fn a_ring_that_stops_is_copied_out_in_several_turns() {
     let (stop, mut kept, mut polls) = (Change::Stop(1), 0, 0);
     while !bench.engine.may_apply(0, &stop) {
         let now = bench.engine.kept_bytes();
-        assert!(now <= kept + COPIED, "{kept} and then {now} bytes");
+        // A turn, and as much when it is asked for.
+        assert!(now <= kept + 2 * COPIED, "{kept} and then {now} bytes");
         kept = now;
         polls += 1;
-        if polls == 5 {
+        if polls == 3 {
             bench.receiver.offer(0, 4, 100_000, WRITE);
         }
         assert!(bench.engine.poll(3) > 0);
     }
-    assert!(
-        polls >= FRAMES as usize * LONG / COPIED - 5,
-        "{polls} polls"
-    );
+    let least = FRAMES as usize * LONG / (2 * COPIED) - 2;
+    assert!(polls >= least, "{polls} polls");
     assert_eq!(bench.came(), 4);
     let base = bench.engine.apply(0, stop).expect("it stops");
     assert_eq!(base, FRAMES as u16);
