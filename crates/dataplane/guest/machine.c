@@ -48,9 +48,9 @@ struct ring {
 	uint8_t buffers[ENTRIES][BUFFER] __attribute__((aligned(4096)));
 	volatile uint16_t *notify;
 	uint16_t number, seen;
-	// Of a receive ring, by buffer the number of its frame, for a second look: a buffer goes back
-	// only when HELD more have come, so that a machine that has migrated looks at what was written
-	// before.
+	// Of a receive ring, by buffer the number of its frame, for a second look: a buffer goes
+	// back only when HELD more have come, so that a machine that has migrated looks at what was
+	// written before.
 	uint16_t held[HELD];
 	uint32_t held_numbers[ENTRIES], held_count;
 	// Of a transmit ring.

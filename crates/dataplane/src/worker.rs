@@ -409,8 +409,8 @@ impl Worker {
         bays.collect()
     }
 
-    /// Watches the descriptors of all ports as they are when it sleeps next. While it polls it needs
-    /// none, and the many messages of a connection cost it one look.
+    /// Watches the descriptors of all ports as they are when it sleeps next. While it polls it
+    /// needs none, and the many messages of a connection cost it one look.
     pub fn watch(&mut self) {
         self.watches = false;
     }

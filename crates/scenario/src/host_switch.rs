@@ -12,8 +12,8 @@ const ETHERNET_BYTES: u32 = 14;
 pub struct HostSwitch {
     /// Bit p: full queues of priority p hold back their senders instead of dropping packets.
     pub lossless: u8,
-    /// What waits for each port, in bytes, if the file says it for all of them. The simulator has it
-    /// in the sizes of receive rings and of the queue in front of the adapter, the lab where its
+    /// What waits for each port, in bytes, if the file says it for all of them. The simulator has
+    /// it in the sizes of receive rings and of the queue in front of the adapter, the lab where its
     /// switch drops.
     pub queue_bytes: Option<u64>,
     /// Transmit ring of each vNIC, in bytes.

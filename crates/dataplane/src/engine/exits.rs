@@ -82,8 +82,9 @@ impl Engine {
         }
     }
 
-    /// Delivers what waits for an exit that has room, or as much of it as is done in a turn. Returns
-    /// how many frames moved; of one that is cut and has not gone yet, how many of its parts.
+    /// Delivers what waits for an exit that has room, or as much of it as is done in a turn.
+    /// Returns how many frames moved; of one that is cut and has not gone yet, how many of its
+    /// parts.
     pub(super) fn deliver_waiting(&mut self, exit: u16) -> usize {
         // Another thread gives credit to each priority apart.
         let is_elsewhere = self.elsewhere(exit).is_some();

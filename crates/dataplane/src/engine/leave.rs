@@ -174,8 +174,8 @@ impl Engine {
         (0..BURST).all(|_| self.spent >= TURN || self.take_one(port, true) == Some(true))
     }
 
-    /// Drops a frame that waits, and gives its sender its buffers back. It leaves its place when its
-    /// turn comes, or all of them together.
+    /// Drops a frame that waits, and gives its sender its buffers back. It leaves its place when
+    /// its turn comes, or all of them together.
     fn leave_out(&mut self, id: FrameId, port: u16) {
         self.drop_at(id, port, Drop::Left);
         let frame = self.frames.get_mut(id);
