@@ -59,6 +59,8 @@ struct ring {
 	uint32_t free_count;
 	// Numbered frames: those sent, the next one of the peer.
 	uint32_t sent, expected;
+	// Of a receive ring: a call of the peer has come by it; the peer has said the same.
+	uint8_t has_heard, is_heard;
 };
 
 static struct ring receive[PAIRS], transmit[PAIRS], control;
@@ -263,9 +265,10 @@ static void set_up(void)
 }
 
 static uint32_t me, peer, to_send = 0xffffffff;
-// Frames of the peer that are missing, and by pair how many it has sent in all.
+// Frames of the peer that are missing, those and the ones that came, and by pair how many it has
+// sent in all.
 static uint32_t missing, came_count, all[PAIRS] = {0xffffffff, 0xffffffff};
-static uint8_t has_heard, has_stopped, has_ended[PAIRS];
+static uint8_t has_stopped, has_ended[PAIRS];
 
 static uint32_t length(uint32_t number) { return 60 + number % 200; }
 
@@ -309,8 +312,8 @@ static void numbered(struct ring *in, const uint8_t *frame, uint32_t bytes, uint
 	if (bytes != length(number))
 		return wrong("length", bytes, length(number));
 	check(frame, number);
-	if (in->expected % 1000 < pairs) {
-		say_number("at ", in->expected);
+	if ((came_count - missing) % 1000 == 0) {
+		say_number("at ", came_count - missing);
 		say("\n");
 	}
 }
@@ -336,12 +339,14 @@ static void came(struct ring *in, const uint8_t *frame, uint32_t bytes, uint32_t
 		has_stopped = 1;
 	if (frame[11] != peer)
 		return;
-	has_heard = 1;
 	if (type == CONTROL)
 		all[in - receive] = number;
 	else if (type == NUMBERED && frame[0] == 2) {
 		numbered(in, frame, bytes, number);
 		*held_number = number;
+	} else if (type == NUMBERED) {
+		in->has_heard = 1;
+		in->is_heard |= number == 1;
 	}
 }
 
@@ -412,17 +417,18 @@ static void turn(uint32_t pair, uint32_t number)
 {
 	struct ring *in = &receive[pair], *out = &transmit[pair];
 	take(in, out);
-	if (!has_heard || (in->expected == pair && all[pair] == 0xffffffff)) {
-		// Its own address becomes known; numbered frames begin when the peer's is.
+	if (!in->is_heard || (in->expected == pair && all[pair] == 0xffffffff)) {
+		// Its own address becomes known. Numbered frames begin when the peer has heard such a
+		// call by its ring of this pair, which works then.
 		if (number % (1 << 16) == 0 && out->free_count > 0)
-			send(out, 0xff, NUMBERED, 0);
+			send(out, 0xff, NUMBERED, in->has_heard);
 	}
 	uint8_t is_over = out->sent >= to_send || has_stopped;
-	if (has_heard && !is_over && out->free_count > 0) {
+	if (in->is_heard && !is_over && out->free_count > 0) {
 		send(out, peer, NUMBERED, out->sent);
 		out->sent += pairs;
 	}
-	if (has_heard && is_over && !has_ended[pair] && out->free_count > 0) {
+	if (in->is_heard && is_over && !has_ended[pair] && out->free_count > 0) {
 		send(out, peer, CONTROL, out->sent);
 		has_ended[pair] = 1;
 	}

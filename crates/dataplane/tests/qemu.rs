@@ -119,9 +119,12 @@ impl Machine {
         }
     }
 
-    /// What its guest has said.
+    /// What its guest has said, in whole lines.
     fn log(&self) -> String {
-        fs::read_to_string(self.directory.join(format!("{}.log", self.name))).unwrap_or_default()
+        let log = fs::read_to_string(self.directory.join(format!("{}.log", self.name)));
+        let mut log = log.unwrap_or_default();
+        log.truncate(log.rfind('\n').map_or(0, |end| end + 1));
+        log
     }
 
     /// Frames of its peer that have come, in thousands and rounded down.
