@@ -418,8 +418,8 @@ static void turn(uint32_t pair, uint32_t number)
 	struct ring *in = &receive[pair], *out = &transmit[pair];
 	take(in, out);
 	if (!in->is_heard || (in->expected == pair && all[pair] == 0xffffffff)) {
-		// Its own address becomes known. Numbered frames begin when the peer has heard such a
-		// call by its ring of this pair, which works then.
+		// Its own address becomes known. Numbered frames begin when the peer has heard such
+		// a call by its ring of this pair, which works then.
 		if (number % (1 << 16) == 0 && out->free_count > 0)
 			send(out, 0xff, NUMBERED, in->has_heard);
 	}
