@@ -113,7 +113,7 @@ fn barrier() -> io::Result<()> {
     let text = [IoSlice::new(b"BARRIER=1")];
     sendmsg(&socket, &text, &mut attached, SendFlags::NOSIGNAL)?;
     drop(theirs);
-    // The other end is closed when nobody has it any more.
+    // The other end is closed when the last process that has it closes it.
     let mut waits = [PollFd::new(&ours, PollFlags::empty())];
     match poll(&mut waits, Some(&BARRIER_WITHIN))? {
         0 => Err(io::ErrorKind::TimedOut.into()),

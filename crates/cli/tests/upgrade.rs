@@ -70,7 +70,7 @@ impl Manager {
         let known = Arc::clone(&heard);
         thread::spawn(move || {
             while let Some((pid, text)) = hear(&socket) {
-                // A barrier is one whoever asks for it: what came with it is closed already.
+                // The descriptor of a barrier is closed already: whoever sent it goes on.
                 if text == "BARRIER=1" {
                     continue;
                 }
@@ -105,7 +105,7 @@ impl Manager {
     }
 }
 
-/// The next message and who has sent it. What is attached is closed at once.
+/// The next message and the process that sent it. Its descriptors are closed at once.
 fn hear(socket: &UnixDatagram) -> Option<(u32, String)> {
     let mut text = [0; 4096];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1), ScmRights(1))];

@@ -105,6 +105,7 @@ pub struct Govern {
     charges_bare: bool,
     /// A frame as a whole, where its start is not enough.
     whole: Vec<u8>,
+    /// Data whose steps wait until the end of a burst.
     run: Run,
 }
 

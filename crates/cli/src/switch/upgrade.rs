@@ -84,7 +84,7 @@ fn failure(error: anyhow::Error) -> Failure {
                 Failure::Failed(anyhow!("{}", goes_on(format!("{error:#}"))))
             }
         },
-        // Nobody answers, or nobody who speaks this language.
+        // No switch answers, or one whose answer is not understood.
         None => Failure::NeedsRestart(format!("{error:#}")),
     }
 }

@@ -50,8 +50,7 @@ SG_INLINE sg_u32 sg_run_received(const struct sg_flow *flow, const struct sg_seg
 
 /*
  * Bytes of data that may follow `seg` as a run, after its step said *out. Their step, as one
- * segment, says the same, and leaves the flow as their steps one by one would, but for the RTT
- * sample that a segment in the midst may begin.
+ * segment, says the same, and leaves the flow as their steps one by one would.
  */
 SG_INLINE sg_u32 sg_run_room(const struct sg_flow *flow, const struct sg_segment *seg,
 			     const struct sg_verdict *out)

@@ -204,8 +204,8 @@ impl Run {
     }
 }
 
-/// The edits of both vNICs together, for the packet as the receiver's side reads it, and whether
-/// feedback that the first one adds stays, so that the edits have to be made one by one.
+/// The edits of both vNICs together, for a frame whose codepoint is `ecn`. `None`: feedback that
+/// the first one adds stays in the frame, so the edits have to be made one after the other.
 fn left_of(first: &Verdict, second: &Verdict, ecn: u8) -> Option<Verdict> {
     let mut left = *second;
     if first.edits & edit::ADD_FEEDBACK != 0 {

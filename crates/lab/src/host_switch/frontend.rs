@@ -82,14 +82,7 @@ fn relay_one(from: &UnixStream, to: &UnixStream, edit: impl Fn(&mut [u8])) -> io
     let flags = RecvFlags::CMSG_CLOEXEC;
     let mut slices = [IoSliceMut::new(&mut bytes)];
     let count = recvmsg(from, &mut slices, &mut ancillary, flags)?.bytes;
-    let descriptors: Vec<OwnedFd> = ancillary
-        .drain()
-        .filter_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-            _ => None,
-        })
-        .flatten()
-        .collect();
+    let descriptors = descriptors_of(&mut ancillary);
     let mut left = &mut bytes[..count];
     edit(left);
     let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
@@ -105,6 +98,18 @@ fn relay_one(from: &UnixStream, to: &UnixStream, edit: impl Fn(&mut [u8])) -> io
         left = &mut left[sent..];
     }
     Ok(count > 0)
+}
+
+/// The descriptors that came with a message.
+fn descriptors_of(ancillary: &mut RecvAncillaryBuffer<'_>) -> Vec<OwnedFd> {
+    ancillary
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        })
+        .flatten()
+        .collect()
 }
 
 /// Takes those out of a switch's answer to a question for its features.
@@ -173,14 +178,7 @@ mod tests {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut slices = [IoSliceMut::new(&mut bytes)];
         let got = recvmsg(&switch, &mut slices, &mut ancillary, RecvFlags::empty()).unwrap();
-        let passed: Vec<OwnedFd> = ancillary
-            .drain()
-            .filter_map(|message| match message {
-                RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-                _ => None,
-            })
-            .flatten()
-            .collect();
+        let passed = descriptors_of(&mut ancillary);
         assert_eq!((&bytes[..got.bytes], passed.len()), (&b"kick"[..], 1));
         File::from(passed.into_iter().next().unwrap())
             .write_all(b"x")
