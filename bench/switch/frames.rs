@@ -7,12 +7,13 @@
 //!     target/release/deps/frames-… 2 1000 plain
 //! ```
 //!
-//! The arguments are threads (1 or 2), bursts of 32 frames, what is sent, and how many bytes of
-//! data a segment has (10):
+//! The arguments are threads (1 or 2), bursts of 32 frames, what is sent, how many bytes of data a
+//! segment has (10), and how many segments an ACK is for (2; at most what a poll brings):
 //!
 //! - `plain`: frames of 60 bytes from one guest to the other;
-//! - `tcp`: segments of a connection and an ACK for every second one, of which a poll has both; the
-//!   sender keeps to the window that it is shown;
+//! - `governed`: the same, and each port enforces DCTCP, which is none of theirs;
+//! - `tcp`: segments of a connection and ACKs, of which a poll has both; the sender keeps to the
+//!   window that it is shown;
 //! - `enforced`: the same, and each port enforces DCTCP.
 //!
 //! With two threads each has a guest, and both are polled by turns: `sender` has the work of the
@@ -201,6 +202,7 @@ fn frame(from: u8, to: [u8; 6]) -> [u8; FRAME] {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Load {
     Plain,
+    Governed,
     Tcp,
     Enforced,
 }
@@ -240,7 +242,7 @@ fn engines(threads: usize, ledger: &Arc<Ledger>, load: Load) -> Result<Vec<Engin
         if threads > 1 {
             engine.join(mesh);
         }
-        if load == Load::Enforced {
+        if matches!(load, Load::Governed | Load::Enforced) {
             engine.govern = Some(govern(thread, threads)?);
         }
         for number in 0..2u16 {
@@ -325,7 +327,7 @@ impl Bench {
     }
 
     /// A connection from the first guest to the second.
-    fn connection(&mut self, bursts: usize, payload: usize) -> Result<u64> {
+    fn connection(&mut self, bursts: usize, payload: usize, per_ack: u16) -> Result<u64> {
         for (from, flags) in [(0, Flags::Syn), (1, Flags::SynAck), (0, Flags::Ack)] {
             let mut frame = segment(from, 1 - from, &[], (flags, 0))?;
             frame.resize(frame.len().max(60), 0);
@@ -344,12 +346,13 @@ impl Bench {
             let burst = room.min(BURST.into()) as u16;
             self.guests[0].send(burst, &mut data);
             sent += u64::from(burst);
-            for _ in 0..unanswered / 2 {
-                acknowledged += 2 * payload;
+            while unanswered > 0 && (unanswered >= per_ack || per_ack >= BURST) {
+                let segments = unanswered.min(per_ack);
+                acknowledged += u64::from(segments) * payload;
                 acks.acknowledge(acknowledged);
                 self.guests[1].send(1, &mut acks);
+                unanswered -= segments;
             }
-            unanswered %= 2;
             let [came_back, came] = self.poll();
             unanswered += came;
             if came_back > 0 {
@@ -378,14 +381,19 @@ fn main() -> Result<()> {
     ensure!((1..=2).contains(&threads), "one thread or two");
     let load = match words.get(2).map_or("plain", String::as_str) {
         "plain" => Load::Plain,
+        "governed" => Load::Governed,
         "tcp" => Load::Tcp,
         "enforced" => Load::Enforced,
-        other => bail!("{other}? plain, tcp or enforced"),
+        other => bail!("{other}? plain, governed, tcp or enforced"),
     };
     let mut bench = Bench::new(threads, load)?;
     let frames = match load {
-        Load::Plain => bench.plain(bursts)?,
-        Load::Tcp | Load::Enforced => bench.connection(bursts, number(3, 10)?)?,
+        Load::Plain | Load::Governed => bench.plain(bursts)?,
+        Load::Tcp | Load::Enforced => {
+            let per_ack = u16::try_from(number(4, 2)?)?;
+            ensure!(per_ack > 0, "an ACK is for a segment at least");
+            bench.connection(bursts, number(3, 10)?, per_ack)?
+        }
     };
     println!("{frames} frames with {threads} threads");
     Ok(())

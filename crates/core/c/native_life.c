@@ -22,6 +22,8 @@ void sluice_life_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u64
 		      const struct sg_params *params, struct sg_verdict *out);
 sg_u32 sluice_run_room(const struct sg_flow *flow, const struct sg_segment *seg,
 		       const struct sg_verdict *out);
+sg_u32 sluice_run_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u32 packets,
+		       sg_u64 now_ns, const struct sg_params *params, struct sg_verdict *out);
 sg_u32 sluice_life_claims(const struct sg_segment *seg);
 void sluice_life_refuse(const struct sg_segment *seg, sg_u32 trusted,
 			const struct sg_params *params, struct sg_verdict *out);
@@ -111,6 +113,12 @@ sg_u32 sluice_run_room(const struct sg_flow *flow, const struct sg_segment *seg,
 		       const struct sg_verdict *out)
 {
 	return sg_run_room(flow, seg, out);
+}
+
+sg_u32 sluice_run_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u32 packets,
+		       sg_u64 now_ns, const struct sg_params *params, struct sg_verdict *out)
+{
+	return sg_run_step(flow, seg, packets, now_ns, params, out);
 }
 
 sg_u32 sluice_life_claims(const struct sg_segment *seg)

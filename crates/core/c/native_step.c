@@ -15,8 +15,8 @@ sg_u32 sluice_window_allowed(const struct sg_flow *flow, const struct sg_params 
 			     sg_u64 now_ns);
 void sluice_count(struct sg_counters *counters, const struct sg_segment *seg,
 		  const struct sg_verdict *out);
-void sluice_count_run(struct sg_counters *counters, const struct sg_verdict *out,
-		      sg_u64 packets);
+void sluice_count_run(struct sg_counters *counters, const struct sg_segment *seg,
+		      const struct sg_verdict *out, sg_u64 packets, sg_u64 reports);
 
 sg_u32 sluice_policy_match(const struct sg_policy *policy, const struct sg_scope *scope,
 			   const struct sg_flow_key *key)
@@ -47,8 +47,8 @@ void sluice_count(struct sg_counters *counters, const struct sg_segment *seg,
 	sg_count_verdict(counters, seg, out);
 }
 
-void sluice_count_run(struct sg_counters *counters, const struct sg_verdict *out,
-		      sg_u64 packets)
+void sluice_count_run(struct sg_counters *counters, const struct sg_segment *seg,
+		      const struct sg_verdict *out, sg_u64 packets, sg_u64 reports)
 {
-	sg_count_run(counters, out, packets);
+	sg_count_run(counters, seg, out, packets, reports);
 }

@@ -21,8 +21,6 @@ use crate::{
 
 /// Room for the longest FACK: Ethernet, a tag, IPv6, TCP with two options of ours.
 pub const FACK_BYTES: usize = 128;
-/// The counters of feedback (`SG_COUNTER_MASK`).
-const COUNTER_MASK: u32 = 0xff_ffff;
 
 /// The longest headers that are read: Ethernet, a tag, IPv6, TCP with all options.
 pub const HEADERS_BYTES: usize = 118;
@@ -159,9 +157,8 @@ impl Packet {
         seg.peer_trusted = 0;
         self.trim = 0;
         if verdict.edits & edit::ADD_FEEDBACK != 0 {
-            seg.options |= option::FEEDBACK;
+            seg.set_feedback(verdict);
             seg.feedback_at = seg.header_len;
-            (seg.e0b, seg.ceb) = (verdict.e0b & COUNTER_MASK, verdict.ceb & COUNTER_MASK);
             self.lengthen(OPTION_BYTES as i8);
         }
     }

@@ -46,6 +46,14 @@ unsafe extern "C" {
         out: &mut Verdict,
     );
     fn sluice_run_room(flow: &Flow, seg: &Segment, out: &Verdict) -> u32;
+    fn sluice_run_step(
+        flow: &mut Flow,
+        seg: &Segment,
+        packets: u32,
+        now_ns: u64,
+        params: &Params,
+        out: &mut Verdict,
+    ) -> u32;
     fn sluice_life_claims(seg: &Segment) -> u32;
     fn sluice_life_refuse(seg: &Segment, trusted: u32, params: &Params, out: &mut Verdict);
     fn sluice_life_syn(
@@ -244,12 +252,29 @@ pub fn step(flow: &mut Flow, segment: &Segment, now_ns: u64, params: &Params) ->
     verdict
 }
 
-/// Bytes of data that may follow a segment as a run, after its step gave this verdict: segments
-/// that pass at the same time, each behind the one before, alike but for their numbers and
-/// lengths. The step of all of them as one segment gives the same verdict (`c/sluice/run.h`).
+/// Bytes that may follow a segment as a run, after its step gave this verdict: segments that pass
+/// at the same time, each behind the one before, alike but for their numbers and lengths. Of data
+/// they are those that the segments bring, of ACKs those that they acknowledge. [`run_step`] gives
+/// them the same verdict (`c/sluice/run.h`).
 pub fn run_room(flow: &Flow, segment: &Segment, verdict: &Verdict) -> u32 {
     // SAFETY: see above.
     unsafe { sluice_run_room(flow, segment, verdict) }
+}
+
+/// The step of so many segments of a run, for which this one stands: it has the number of the first
+/// and the data of all, or is the last ACK. Returns the verdict, and how many of a tenant's ACKs
+/// report feedback; the verdict is that of the last one.
+pub fn run_step(
+    flow: &mut Flow,
+    segment: &Segment,
+    packets: u32,
+    now_ns: u64,
+    params: &Params,
+) -> (Verdict, u32) {
+    let mut verdict = Verdict::default();
+    // SAFETY: see above.
+    let reports = unsafe { sluice_run_step(flow, segment, packets, now_ns, params, &mut verdict) };
+    (verdict, reports)
 }
 
 /// Whether a packet that belongs to nothing known has options that only hosts write.

@@ -3,6 +3,9 @@
 
 use std::mem::{offset_of, size_of};
 
+/// The counters of feedback have so many bits (`SG_COUNTER_MASK`).
+const COUNTER_MASK: u32 = 0xff_ffff;
+
 /// `enum sg_tcp_flags`.
 pub mod tcp {
     #![allow(missing_docs, reason = "the names of RFC 9293 and RFC 3168")]
@@ -114,6 +117,18 @@ pub struct Segment {
     pub damaged: u8,
     pub mss_at: u8,
     pub pad: u8,
+}
+
+impl Segment {
+    /// Brings the feedback that this verdict on it has added, or none.
+    #[inline]
+    pub fn set_feedback(&mut self, verdict: &Verdict) {
+        self.options &= !option::FEEDBACK;
+        if verdict.edits & edit::ADD_FEEDBACK != 0 {
+            self.options |= option::FEEDBACK;
+            (self.e0b, self.ceb) = (verdict.e0b & COUNTER_MASK, verdict.ceb & COUNTER_MASK);
+        }
+    }
 }
 
 /// `struct sg_verdict`: what the step wants done to a segment.

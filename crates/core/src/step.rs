@@ -15,7 +15,13 @@ unsafe extern "C" {
     fn sluice_algorithm_of(flow: &Flow, params: &Params) -> u32;
     fn sluice_window_allowed(flow: &Flow, params: &Params, now_ns: u64) -> u32;
     fn sluice_count(counters: &mut Counters, seg: &Segment, out: &Verdict);
-    fn sluice_count_run(counters: &mut Counters, out: &Verdict, packets: u64);
+    fn sluice_count_run(
+        counters: &mut Counters,
+        seg: &Segment,
+        out: &Verdict,
+        packets: u64,
+        reports: u64,
+    );
 }
 
 // The C functions take pointers that are valid for the call, keep none, and are total: any bytes
@@ -39,10 +45,11 @@ impl Counters {
         unsafe { sluice_count(self, segment, verdict) };
     }
 
-    /// Counts packets of a run, each of which has this verdict ([`crate::life::run_room`]).
-    pub fn run(&mut self, verdict: &Verdict, packets: u64) {
+    /// Counts packets of a run for which this segment stands, each of which has this verdict
+    /// ([`crate::life::run_room`]), and `reports` of which bring feedback.
+    pub fn run(&mut self, segment: &Segment, verdict: &Verdict, packets: u64, reports: u64) {
         // SAFETY: as in `packet`.
-        unsafe { sluice_count_run(self, verdict, packets) };
+        unsafe { sluice_count_run(self, segment, verdict, packets, reports) };
     }
 
     /// Counts one more of `COUNTER_NAMES[which]`.

@@ -7,6 +7,7 @@
 //! ```
 
 mod between;
+mod run;
 
 use std::path::PathBuf;
 
@@ -21,7 +22,7 @@ use sluicegate_core::{
 use sluicegate_policy::{Class, Policy, PolicyFile};
 use sluicegate_vswitch::{Limits, Vnics, vnic::number};
 
-use self::between::Run;
+use self::run::Run;
 use crate::{
     count::Drop,
     frame::{Frame, START},
@@ -105,7 +106,7 @@ pub struct Govern {
     charges_bare: bool,
     /// A frame as a whole, where its start is not enough.
     whole: Vec<u8>,
-    /// Data whose steps wait until the end of a burst.
+    /// Frames whose steps wait until the end of a burst.
     run: Run,
 }
 
@@ -376,7 +377,7 @@ impl Govern {
         let bytes = view.bytes();
         if packet.needs_trim() {
             if !self.enforces(packet.key()) {
-                self.vnics.unread(MALFORMED);
+                self.vnics.unread(MALFORMED, 1);
                 return self.charge(at.port, Class::Opaque as usize, bytes, at.now_ns);
             }
             packet.trim(view);
@@ -458,13 +459,16 @@ impl Govern {
         why: usize,
         now_ns: u64,
     ) -> Fate {
-        self.vnics.unread(why);
-        let place = self.places.get(usize::from(port));
-        let has_buckets = matches!(place, Some(Some(place)) if !place.buckets.is_empty());
-        if direction == Direction::ToTenant || !has_buckets {
+        self.vnics.unread(why, 1);
+        if direction == Direction::ToTenant || !self.has_buckets(port) {
             return Fate::Pass;
         }
         self.charge(port, classify(why, frame.start()), frame.bytes, now_ns)
+    }
+
+    fn has_buckets(&self, port: u16) -> bool {
+        let place = self.places.get(usize::from(port));
+        matches!(place, Some(Some(place)) if !place.buckets.is_empty())
     }
 
     /// Whether a rule enforces on what this tenant sends.

@@ -216,9 +216,9 @@ impl<K: Connection> Vnics<K> {
         verdict
     }
 
-    /// Bytes of data that may follow this segment, whose verdict this was, as a run: segments that
-    /// pass before anything else does, each behind the one before and alike but for their numbers
-    /// and lengths. They have the same verdict, and their step is [`Vnics::run`].
+    /// Bytes that may follow this segment, whose verdict this was, as a run ([`life::run_room`]):
+    /// segments that pass before anything else does. They have the same verdict, and their step is
+    /// [`Vnics::run`].
     #[inline]
     pub fn run_room(&mut self, connection: &K, segment: &Segment, verdict: &Verdict) -> u32 {
         let place = self.flows.find_again(connection);
@@ -228,16 +228,25 @@ impl<K: Connection> Vnics<K> {
         tracked.map_or(0, |it| life::run_room(&it.flow, segment, verdict))
     }
 
-    /// The step of the segments of a run, which this one stands for: it has the number of the first
-    /// and the data of all.
-    pub fn run(&mut self, connection: &K, segment: &Segment, packets: u32, now_ns: u64) {
+    /// The step of the segments of a run, for which this one stands ([`life::run_step`]); `reports`
+    /// of them bring feedback. Returns the last verdict, and how many add feedback.
+    pub fn run(
+        &mut self,
+        connection: &K,
+        segment: &Segment,
+        (packets, reports): (u32, u32),
+        now_ns: u64,
+    ) -> (Verdict, u32) {
         let Some(place) = self.flows.find_again(connection) else {
-            return;
+            return Default::default();
         };
         let tracked = self.flows.value(place);
         let params = params(&self.policy, tracked.flow.rule);
-        let verdict = life::step(&mut tracked.flow, segment, now_ns, params);
-        self.counters.run(&verdict, packets.into());
+        let (verdict, adds) = life::run_step(&mut tracked.flow, segment, packets, now_ns, params);
+        let reports = reports + adds;
+        self.counters
+            .run(segment, &verdict, packets.into(), reports.into());
+        (verdict, adds)
     }
 
     /// The slot of the rule for what the tenant of `ends` sends.
@@ -528,14 +537,14 @@ impl<K: Connection> Vnics<K> {
 
     /// A packet passes that is not TCP.
     pub fn not_tcp(&mut self) {
-        self.unread(NOT_TCP);
+        self.unread(NOT_TCP, 1);
     }
 
-    /// A packet is not read, for the reason that this counter says, an index of
+    /// So many packets are not read, for the reason that this counter says, an index of
     /// [`COUNTER_NAMES`].
-    pub fn unread(&mut self, why: usize) {
-        self.counters.one(PACKETS);
-        self.counters.one(why);
+    pub fn unread(&mut self, why: usize, packets: u64) {
+        self.counters.0[PACKETS] += packets;
+        self.counters.0[why] += packets;
     }
 
     /// Counts what its caller does with a packet: an index of [`COUNTER_NAMES`].

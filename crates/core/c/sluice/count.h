@@ -18,15 +18,21 @@ SG_INLINE void sg_count(struct sg_counters *counters, sg_u32 which)
 		counters->value[which]++;
 }
 
-/* Packets of a run (run.h), whose verdict is edits of the window and of the codepoint at most. */
-SG_INLINE void sg_count_run(struct sg_counters *counters, const struct sg_verdict *out,
-			    sg_u64 packets)
+/*
+ * Packets of a run (run.h), for which `seg` stands: their verdict is edits of the window and of the
+ * codepoint at most, and feedback of so many of them.
+ */
+SG_INLINE void sg_count_run(struct sg_counters *counters, const struct sg_segment *seg,
+			    const struct sg_verdict *out, sg_u64 packets, sg_u64 reports)
 {
+	int is_sent = seg->direction == SG_FROM_TENANT;
+
 	counters->value[SG_COUNT_PACKETS] += packets;
 	if (out->edits & SG_EDIT_WINDOW)
 		counters->value[SG_COUNT_WINDOW_LOWERED] += packets;
 	if (out->edits & SG_EDIT_ECN)
 		counters->value[out->ecn ? SG_COUNT_ECT_SET : SG_COUNT_ECN_HIDDEN] += packets;
+	counters->value[is_sent ? SG_COUNT_FEEDBACK_SENT : SG_COUNT_FEEDBACK_TAKEN] += reports;
 }
 
 SG_INLINE void sg_count_verdict(struct sg_counters *counters, const struct sg_segment *seg,

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Runs of data: segments of one flow that pass at the same time, each behind the one before, and
- * alike but for their numbers and lengths. A kernel that enforces sees them as one packet, since
- * its stack has not cut them yet, or has put them together (GRO); the step takes it as one
- * segment. A caller that has the segments one by one steps the first of a run, lets those behind
- * it pass with the same verdict, as many bytes as sg_run_room() says, and then steps these as one
- * segment, before the flow sees anything else.
+ * Runs: segments of one flow that pass at the same time, each behind the one before, and alike but
+ * for their numbers and lengths. They are data, or ACKs without data.
+ *
+ * A kernel that enforces sees data of a run as one packet, since its stack has not cut them yet, or
+ * has put them together (GRO); the step takes it as one segment. A caller that has the segments one
+ * by one steps the first of a run, lets those behind it pass with the same verdict, as many bytes
+ * as sg_run_room() says, and then calls sg_run_step() with these as one segment, before the flow
+ * sees anything else. What the flow is then, their steps one by one would have made of it.
+ *
+ * ACKs are stepped likewise while they move no window: that of the flow is not full, so that it
+ * earns no growth; no mark is to be answered, no RTT sample taken, no round ended. `bytes` of such
+ * a run are those that are acknowledged.
  */
 #ifndef SLUICE_RUN_H
 #define SLUICE_RUN_H
@@ -48,24 +54,108 @@ SG_INLINE sg_u32 sg_run_received(const struct sg_flow *flow, const struct sg_seg
 	return sg_room(flow->rcv_nxt + sg_rcv_window(flow), flow->rcv_high);
 }
 
+/* Whether a pure ACK of the tenant has room for feedback, and nothing that is to be seen to. */
+SG_INLINE int sg_run_is_plain_ack(const struct sg_segment *seg)
+{
+	return seg->tcp_flags == SG_ACK && !(seg->options & ~SG_OPT_FEEDBACK) &&
+	       seg->header_len + SG_OPTION_LEN <= 60;
+}
+
 /*
- * Bytes of data that may follow `seg` as a run, after its step said *out. Their step, as one
- * segment, says the same, and leaves the flow as their steps one by one would.
+ * The tenant acknowledges, in place, less than has come for it. Its window is as far as its edge,
+ * and all feedback is with the peer, so that what further ACKs report is known there.
+ */
+SG_INLINE sg_u32 sg_run_acknowledges(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	const sg_u16 known = SG_FLOW_RCV_KNOWN;
+
+	if ((flow->marks & (known | SG_FLOW_RCV_UNSEEN | SG_FLOW_SKIPPED_ACK)) != known ||
+	    !sg_run_is_plain_ack(seg) || seg->seq != flow->snd_nxt || seg->ack != flow->rcv_nxt ||
+	    seg->window != flow->rcv_window || (flow->flags & SG_FLOW_CE_UNREPORTED))
+		return 0;
+	if (flow->mode == SG_MODE_TWO_SIDED &&
+	    (flow->unreported || flow->fack_round != flow->snd_nxt))
+		return 0;
+	return sg_room(flow->rcv_high, flow->rcv_nxt);
+}
+
+/* Bytes whose acknowledgement neither takes an RTT sample nor ends a round or feedback's patience. */
+SG_INLINE sg_u32 sg_run_uneventful(const struct sg_flow *flow)
+{
+	sg_u32 room = sg_min32(sg_room(flow->snd_nxt, flow->snd_una),
+			       sg_room(flow->cc.round_end - 1, flow->snd_una));
+	sg_u32 patience = 2 * flow->cc.cwnd + 8U * flow->mss;
+	sg_u32 judged = flow->snd_una - flow->judge_start;
+	sg_s64 counted = sg_max64(judged, flow->uncounted > 0 ? (sg_u64)flow->uncounted : 0);
+
+	if (sg_seq_gt(flow->rtt_first, flow->snd_una))
+		room = sg_min32(room, flow->rtt_first - 1 - flow->snd_una);
+	return counted < patience ? sg_min32(room, patience - (sg_u32)counted) : 0;
+}
+
+/* It is acknowledged, within what it has sent, and with the window that it was shown last. */
+SG_INLINE sg_u32 sg_run_acked(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	if (!(flow->flags & SG_FLOW_EDGE_KNOWN) || !sg_run_is_plain_ack(seg) ||
+	    seg->seq != flow->rcv_nxt || seg->ack != flow->snd_una ||
+	    seg->window != flow->peer_window)
+		return 0;
+	if ((flow->flags & SG_FLOW_RECOVERY) || flow->dupacks || flow->holes ||
+	    flow->marked_pending || flow->repeated || !(flow->cc.flags & SG_CC_STARTED))
+		return 0;
+	/* The window is that of the flow, not what covers its data, and is not full. */
+	if (sg_flight_to_wire(flow, flow->snd_una) >= flow->wire_window ||
+	    sg_window_used(flow, sg_flight(flow)))
+		return 0;
+	return sg_run_uneventful(flow);
+}
+
+/* The rule of a segment's kind and direction. */
+SG_INLINE sg_u32 sg_run_bytes(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	if (seg->direction == SG_FROM_TENANT)
+		return seg->payload ? sg_run_sent(flow, seg) : sg_run_acknowledges(flow, seg);
+	return seg->payload ? sg_run_received(flow, seg) : sg_run_acked(flow, seg);
+}
+
+/*
+ * Bytes that may follow `seg` as a run, after its step said *out. Their step, as one segment, says
+ * the same, and leaves the flow as their steps one by one would.
  */
 SG_INLINE sg_u32 sg_run_room(const struct sg_flow *flow, const struct sg_segment *seg,
 			     const struct sg_verdict *out)
 {
 	const sg_u16 special = SG_FLOW_LOOSE | SG_FLOW_ADOPTED | SG_FLOW_UNSEEN | SG_FLOW_AHEAD;
-	sg_u32 room;
+	const sg_u16 feedback = SG_EDIT_ADD_FEEDBACK | SG_EDIT_STRIP_FEEDBACK;
+	sg_u16 harmless = SG_EDIT_WINDOW | SG_EDIT_ECN | (seg->payload ? 0 : feedback);
 
-	if (!seg->payload || (seg->tcp_flags & ~SG_PSH) != SG_ACK || seg->ecn == SG_CE ||
-	    out->action != SG_PASS || out->count ||
-	    (out->edits & ~(SG_EDIT_WINDOW | SG_EDIT_ECN)) || flow->mode == SG_MODE_WATCH ||
+	if ((seg->tcp_flags & ~SG_PSH) != SG_ACK || seg->ecn == SG_CE || out->action != SG_PASS ||
+	    out->count || (out->edits & ~harmless) || flow->mode == SG_MODE_WATCH ||
 	    (flow->marks & special))
 		return 0;
-	room = seg->direction == SG_FROM_TENANT ? sg_run_sent(flow, seg) :
-						   sg_run_received(flow, seg);
-	return sg_min32(room, SG_RUN_MAX);
+	return sg_min32(sg_run_bytes(flow, seg), SG_RUN_MAX);
+}
+
+/*
+ * The step of `packets` segments that `seg` stands for: numbered as the first of them with the data
+ * of all, or acknowledging as the last one. Every second ACK reports (sg_reports()), beginning with
+ * the second one. Returns how many do.
+ */
+SG_INLINE sg_u32 sg_run_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u32 packets,
+			     sg_u64 now_ns, const struct sg_params *params, struct sg_verdict *out)
+{
+	int is_sent = seg->direction == SG_FROM_TENANT;
+
+	if (!is_sent)
+		sg_to_tenant(flow, seg, now_ns, params, out);
+	else
+		sg_from_tenant(flow, seg, now_ns, params, out);
+	if (seg->payload || !is_sent || params->mode != SG_RULE_ENFORCE ||
+	    flow->mode != SG_MODE_TWO_SIDED || !sg_peer_reads_feedback(flow))
+		return 0;
+	if (!(packets & 1))
+		sg_from_tenant(flow, seg, now_ns, params, out);
+	return packets / 2;
 }
 
 #endif /* SLUICE_RUN_H */

@@ -63,7 +63,9 @@ impl Engine {
                 Step::Passed => {}
                 Step::Sent => id = self.frames.take(),
                 Step::Kept => {
+                    // What the frame before said of the exit may hold no longer.
                     way.before = None;
+                    self.settle_governed();
                     id = self.frames.take();
                 }
                 Step::None => break,
@@ -71,10 +73,15 @@ impl Engine {
             taken += 1;
         }
         self.frames.put(id);
+        self.settle_governed();
+        taken
+    }
+
+    #[inline]
+    fn settle_governed(&mut self) {
         if let Some(govern) = &mut self.govern {
             govern.settle();
         }
-        taken
     }
 
     fn way_of(&self, number: u16) -> Option<Way> {
@@ -115,7 +122,9 @@ impl Engine {
         }
         (frame.from, frame.pending) = (way.number, 1);
         self.spent += u64::from(frame.bytes);
-        let Some(exit) = self.exit_at_once(id, way) else {
+        let govern = self.govern.as_mut();
+        let passed = govern.and_then(|govern| govern.follows(way.number, frame));
+        let Some(exit) = passed.or_else(|| self.exit_at_once(id, way)) else {
             self.forward(way.number, id);
             self.release(id);
             return Step::Kept;
@@ -125,7 +134,7 @@ impl Engine {
         if let Some(Some(bay)) = self.bays.get_mut(usize::from(way.number)) {
             bay.counters.received(frame.bytes);
         }
-        if !self.passes(id, way.number, exit) {
+        if passed.is_none() && !self.passes(id, way.number, exit) {
             return Step::Kept;
         }
         self.hand_over_at_once(id, way.number, exit)

@@ -2,207 +2,22 @@
 //!
 //! ```text
 //!  frame ─parse─▶ sender's step ─▶ receiver's step ─▶ edits that are left of both ─▶ frame
-//!     └─ of the same run of data: passes as the one before, and is stepped with the others
+//!     └─ like the one before ([`Run`]): passes as that did, and is stepped with others
 //! ```
 //!
 //! What the sender's vNIC writes and the receiver's removes (ECN codepoints, feedback) is not
-//! written. Segments of data that follow each other in a burst are one segment for the steps, as
-//! they are in a kernel, which meets them before they are cut (`c/sluice/run.h`).
+//! written.
 
 use sluicegate_core::{
-    abi::FlowKey,
     frame::Packet,
-    segment::{Direction, Segment, Verdict, edit, tcp},
+    segment::{Direction, Verdict, edit},
 };
+use sluicegate_vswitch::vnic::number;
 
-use super::{At, EDITS, Fate, Govern, view_of};
-use crate::{
-    count::Drop,
-    frame::{Frame, START},
-    memory::Memory,
-    offload::Work,
-};
+use super::{At, EDITS, Fate, Govern, run::Waiting, view_of};
+use crate::{count::Drop, frame::Frame, memory::Memory};
 
-/// Headers in words of eight bytes: Ethernet, IPv6, and TCP with time stamps. Segments with longer
-/// ones make no runs.
-const WORDS: usize = 12;
-const HEADER: usize = 8 * WORDS;
-
-/// Where the IP header begins: behind Ethernet's, without a tag.
-const IP: usize = 14;
-
-/// A run of data that passes from one port to another.
-#[derive(Debug, Default)]
-pub(super) struct Run {
-    ports: (u16, u16),
-    now_ns: u64,
-    /// The header of the first segment as it came, where `mask` has ones: there all have the same.
-    header: [u64; WORDS],
-    mask: [u64; WORDS],
-    work: Work,
-    is_ipv6: bool,
-    /// Bytes of a frame before its data.
-    headers: u32,
-    /// Number of the next byte.
-    next: u32,
-    /// Bytes that may follow; 0 = there is no run.
-    room: u32,
-    /// The first byte that has passed without a step.
-    from: u32,
-    edits: Edits,
-    /// At the sender's vNIC and at the receiver's: the flow, and the first segment.
-    sides: [(FlowKey, Segment); 2],
-    /// Segments that have passed without a step.
-    waiting: u32,
-}
-
-/// What the edits of the first segment have changed, which is the same in all: two bytes of the IP
-/// header with its checksum, and the window with that of TCP.
-#[derive(Debug, Default)]
-struct Edits {
-    class: Option<[u8; 2]>,
-    window: Option<[u8; 2]>,
-    ip_sum: u32,
-    tcp_sum: u32,
-}
-
-/// What the change of a checksum field adds to another one's complement (RFC 1624, equation 3).
-fn change(before: [u8; 2], after: [u8; 2]) -> u32 {
-    if before == after {
-        return 0;
-    }
-    u32::from(!u16::from_ne_bytes(after)) + u32::from(u16::from_ne_bytes(before))
-}
-
-#[inline]
-fn apply(field: &mut [u8], change: u32) {
-    let fold = |sum: u32| (sum & 0xffff) + (sum >> 16);
-    let sum = u32::from(!u16::from_ne_bytes([field[0], field[1]]));
-    let sum = fold(fold(sum + fold(change)));
-    field.copy_from_slice(&(!(sum as u16)).to_ne_bytes());
-}
-
-#[inline]
-fn two(start: &[u8; START], at: usize) -> [u8; 2] {
-    [start[at], start[at + 1]]
-}
-
-fn words(start: &[u8]) -> [u64; WORDS] {
-    let mut words = [0; WORDS];
-    for (word, bytes) in words.iter_mut().zip(start.chunks_exact(8)) {
-        *word = u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
-    }
-    words
-}
-
-impl Edits {
-    /// From a header before and after.
-    fn between(before: &[u8; START], after: &[u8; START], tcp: usize, is_ipv6: bool) -> Self {
-        let changed = |at: usize| (two(before, at) != two(after, at)).then(|| two(after, at));
-        let sum = |at: usize| change(two(before, at), two(after, at));
-        Self {
-            class: changed(IP),
-            window: changed(tcp + 14),
-            ip_sum: if is_ipv6 { 0 } else { sum(IP + 10) },
-            tcp_sum: sum(tcp + 16),
-        }
-    }
-
-    #[inline]
-    fn make<const TCP: usize>(&self, start: &mut [u8; START]) {
-        if let Some(class) = self.class {
-            start[IP..IP + 2].copy_from_slice(&class);
-        }
-        if self.ip_sum != 0 {
-            apply(&mut start[IP + 10..IP + 12], self.ip_sum);
-        }
-        if let Some(window) = self.window {
-            start[TCP + 14..TCP + 16].copy_from_slice(&window);
-        }
-        if self.tcp_sum != 0 {
-            apply(&mut start[TCP + 16..TCP + 18], self.tcp_sum);
-        }
-    }
-}
-
-impl Run {
-    /// Whether a frame is the next of the run. If so, it is edited, and its step waits.
-    #[inline]
-    fn takes(&mut self, ports: (u16, u16), frame: &mut Frame) -> bool {
-        if self.room == 0 || ports != self.ports {
-            return false;
-        }
-        // Constant places need no look whether they are in the frame.
-        match self.is_ipv6 {
-            false => self.takes_at::<{ IP + 20 }, { IP + 2 }, IP>(frame),
-            true => self.takes_at::<{ IP + 40 }, { IP + 4 }, { IP + 40 }>(frame),
-        }
-    }
-
-    /// The same, with the places of the TCP header and of the length, and from where that counts.
-    #[inline]
-    fn takes_at<const TCP: usize, const LENGTH: usize, const FROM: usize>(
-        &mut self,
-        frame: &mut Frame,
-    ) -> bool {
-        let start = words(&frame.start[..HEADER]);
-        let both = start.iter().zip(&self.mask).zip(&self.header);
-        let differing = both.fold(0, |sum, ((start, mask), header)| {
-            sum | ((start & mask) ^ header)
-        });
-        let length = u16::from_be_bytes(two(&frame.start, LENGTH));
-        let bytes = FROM as u32 + u32::from(length);
-        let data = bytes.wrapping_sub(self.headers);
-        let [high, low] = [TCP + 4, TCP + 6].map(|at| two(&frame.start, at));
-        let seq = u32::from_be_bytes([high[0], high[1], low[0], low[1]]);
-        // Without data, or with fewer bytes than its headers, `data` is no number up to `room`.
-        let is_next = (differing == 0)
-            & (seq == self.next)
-            & (bytes == frame.bytes)
-            & (data.wrapping_sub(1) < self.room);
-        if !is_next || frame.work != self.work {
-            return false;
-        }
-        self.room -= data;
-        self.next = self.next.wrapping_add(data);
-        self.waiting += 1;
-        self.edits.make::<TCP>(&mut frame.start);
-        true
-    }
-
-    /// Begins behind a segment whose header was `before`, and which has passed with its edits.
-    fn begin(&mut self, packet: &Packet, before: &[u8; START], frame: &Frame, room: u32) {
-        let tcp = usize::from(packet.tcp_at());
-        let segment = packet.segment();
-        let headers = tcp + usize::from(segment.header_len);
-        if headers > HEADER || usize::from(packet.ip_at()) != IP {
-            return;
-        }
-        (self.headers, self.work, self.room) = (headers as u32, frame.work, room);
-        self.next = segment.seq.wrapping_add(segment.payload);
-        (self.from, self.waiting, self.is_ipv6) = (self.next, 0, packet.is_ipv6());
-        self.edits = Edits::between(before, &frame.start, tcp, self.is_ipv6);
-        let mut mask = [0; HEADER];
-        mask[..headers].fill(0xff);
-        let lengths = match self.is_ipv6 {
-            true => IP + 4..IP + 6,
-            // Total length and identification.
-            false => {
-                mask[IP + 10..IP + 12].fill(0);
-                IP + 2..IP + 6
-            }
-        };
-        mask[lengths].fill(0);
-        mask[tcp + 4..tcp + 8].fill(0);
-        mask[tcp + 13] = !tcp::PSH;
-        mask[tcp + 16..tcp + 18].fill(0);
-        self.mask = words(&mask);
-        self.header = words(&before[..HEADER]);
-        for (header, mask) in self.header.iter_mut().zip(&self.mask) {
-            *header &= mask;
-        }
-    }
-}
+const NOT_TCP: usize = number("not_tcp");
 
 /// The edits of both vNICs together, for a frame whose codepoint is `ecn`. `None`: feedback that
 /// the first one adds stays in the frame, so the edits have to be made one after the other.
@@ -225,12 +40,20 @@ fn left_of(first: &Verdict, second: &Verdict, ecn: u8) -> Option<Verdict> {
 }
 
 impl Govern {
+    /// The exit of a frame that comes by a port, if it passes to that as the one before it did: then
+    /// it has passed both vNICs. If not, and it goes from guest to guest, it is for
+    /// [`Govern::pass_between`].
+    #[inline]
+    pub fn follows(&mut self, port: u16, frame: &mut Frame) -> Option<u16> {
+        self.run.takes(port, frame)
+    }
+
     /// A frame that goes from the guest of one port to that of another at once, both of which have
     /// it without a tag: [`Govern::pass`] at the first, and if its fate is [`Fate::Pass`], at the
     /// second. Returns the last fate, and whose it is.
     ///
-    /// The steps of a run's segments wait: [`Govern::settle`] has to follow the last frame of a
-    /// burst. Until then, `now_ns` is the same.
+    /// The steps of frames that follow it wait: [`Govern::settle`] has to come after the last frame
+    /// of a burst. Until then, `now_ns` is the same.
     #[inline]
     pub fn pass_between(
         &mut self,
@@ -239,9 +62,6 @@ impl Govern {
         memory: &Memory,
         now_ns: u64,
     ) -> (Direction, Fate) {
-        if self.run.takes(ports, frame) {
-            return (Direction::ToTenant, Fate::Pass);
-        }
         self.settle();
         let (from, to) = ports;
         let (mut packet, mut at) = (Packet::default(), At::sent(from, now_ns));
@@ -253,7 +73,7 @@ impl Govern {
             at = at.received(to);
         }
         if let Err(why) = packet.read(&view_of(frame), at.direction, ifindex) {
-            return self.unread_between(at, to, frame, why);
+            return self.unread_between(at, ports, frame, why);
         }
         let is_odd = frame
             .work
@@ -291,13 +111,24 @@ impl Govern {
     }
 
     /// A frame that is no TCP that can be tracked, which is so at both vNICs.
-    fn unread_between(&mut self, at: At, to: u16, frame: &Frame, why: usize) -> (Direction, Fate) {
+    fn unread_between(
+        &mut self,
+        at: At,
+        ports: (u16, u16),
+        frame: &Frame,
+        why: usize,
+    ) -> (Direction, Fate) {
         let fate = self.unread(at.port, frame, at.direction, why, at.now_ns);
-        if at.direction == Direction::ToTenant || fate != Fate::Pass {
+        if at.direction == Direction::FromTenant && fate != Fate::Pass {
             return (at.direction, fate);
         }
-        if self.ifindex(to).is_some() {
-            self.vnics.unread(why);
+        let mut vnics = 1;
+        if at.direction == Direction::FromTenant && self.ifindex(ports.1).is_some() {
+            self.vnics.unread(why, 1);
+            vnics = 2;
+        }
+        if why == NOT_TCP && !self.has_buckets(ports.0) {
+            self.run.begin_other(ports, frame, why, vnics);
         }
         (Direction::ToTenant, Fate::Pass)
     }
@@ -350,18 +181,18 @@ impl Govern {
         let before = frame.start;
         let fate = self.edit_frame(next, packet, frame, &left);
         if room > 0 {
-            (self.run.ports, self.run.now_ns) = ((at.port, to), at.now_ns);
+            self.run.now_ns = at.now_ns;
             self.run.sides = [sent, (*packet.key(), *packet.segment())];
-            self.run.begin(packet, &before, frame, room);
+            self.run.begin((at.port, to), packet, &before, frame, room);
         }
         (next.direction, fate)
     }
 
-    /// Bytes of data that may follow a segment as a run.
+    /// Bytes that may follow a segment as a run. A bucket is asked for each ACK.
     #[inline]
     fn room(&mut self, packet: &Packet, verdict: &Verdict) -> u32 {
         match packet.segment().payload {
-            0 => 0,
+            0 if self.charges_bare => 0,
             _ => self.vnics.run_room(packet.key(), packet.segment(), verdict),
         }
     }
@@ -386,23 +217,38 @@ impl Govern {
         fate
     }
 
-    /// Takes the steps of segments that have passed and waited for it.
+    /// Takes the steps of frames that have passed and waited for it.
     #[inline]
     pub fn settle(&mut self) {
-        self.run.room = 0;
-        if self.run.waiting > 0 {
+        if self.run.end() {
             self.step_run();
         }
     }
 
     #[inline(never)]
     fn step_run(&mut self) {
-        let packets = std::mem::take(&mut self.run.waiting);
-        let (from, bytes) = (self.run.from, self.run.next.wrapping_sub(self.run.from));
-        for (key, segment) in &mut self.run.sides {
-            (segment.seq, segment.payload) = (from, bytes);
-            self.vnics.run(key, segment, packets, self.run.now_ns);
-        }
+        let (waiting, now_ns) = (self.run.take(), self.run.now_ns);
+        let [(from, sent), (to, received)] = &mut self.run.sides;
+        let packets = match waiting {
+            Waiting::Other { packets, why } => return self.vnics.unread(why, packets.into()),
+            Waiting::Data {
+                packets,
+                seq,
+                bytes,
+            } => {
+                for segment in [&mut *sent, &mut *received] {
+                    (segment.seq, segment.payload) = (seq, bytes);
+                }
+                packets
+            }
+            Waiting::Acks { packets, ack } => {
+                (sent.ack, received.ack) = (ack, ack);
+                packets
+            }
+        };
+        let (verdict, reports) = self.vnics.run(from, sent, (packets, 0), now_ns);
+        received.set_feedback(&verdict);
+        self.vnics.run(to, received, (packets, reports), now_ns);
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use sluicegate_core::{
     abi::{Flow, FlowKey, HashKey},
+    cc::Algorithm,
     segment::{Direction, ecn, tcp},
 };
 use sluicegate_policy::PolicyFile;
@@ -25,6 +26,10 @@ enum Segment {
     },
     /// An ACK of all that has come.
     Ack,
+    /// An ACK of some of what has come.
+    Some {
+        bytes: u8,
+    },
     /// Data in order with this codepoint.
     Coded {
         bytes: u8,
@@ -60,6 +65,7 @@ fn segments() -> impl Strategy<Value = Segment> {
     prop_oneof![
         30 => (1..=50_u8, any::<bool>()).prop_map(|(bytes, push)| Segment::Data { bytes, push }),
         8 => Just(Segment::Ack),
+        24 => (1..=100_u8).prop_map(|bytes| Segment::Some { bytes }),
         2 => (1..=50_u8, 0..4_u8).prop_map(|(bytes, ecn)| Segment::Coded { bytes, ecn }),
         2 => (1..=50_u8).prop_map(|bytes| Segment::Piggyback { bytes }),
         1 => (1..=50_u8).prop_map(|bytes| Segment::Again { bytes }),
@@ -96,6 +102,8 @@ struct Connection {
     has_stamps: bool,
     ports: [u16; 2],
     next: [u32; 2],
+    /// What each end has acknowledged.
+    said: [u32; 2],
     window: [u16; 2],
 }
 
@@ -129,6 +137,7 @@ impl Connection {
             has_stamps,
             ports: [first, first + 1],
             next: [0xffff_ff00, 7],
+            said: [8, 0xffff_ff01],
             window: [0xffff; 2],
         }
     }
@@ -190,8 +199,9 @@ impl Connection {
     }
 
     /// SYN, SYN/ACK and ACK.
-    fn handshake(&mut self) -> Vec<(usize, Frame)> {
-        let options = [2, 4, 5, 0xb4, 1, 3, 3, 7];
+    fn handshake(&mut self, mss: u16) -> Vec<(usize, Frame)> {
+        let [high, low] = mss.to_be_bytes();
+        let options = [2, 4, high, low, 1, 3, 3, 7];
         let mut frames = Vec::new();
         for (from, flags) in [(0, tcp::SYN), (1, tcp::SYN | tcp::ACK), (0, tcp::ACK)] {
             let is_syn = flags & tcp::SYN != 0;
@@ -239,20 +249,25 @@ impl Connection {
             Segment::Trailer { bytes } => (header.data, trailer) = (bytes.into(), 1),
             Segment::Window(window) => self.window[from] = window,
             Segment::Fin => header.flags |= tcp::FIN,
-            Segment::Ack => {}
+            Segment::Ack | Segment::Some { .. } => {}
         }
         let end = header
             .seq
             .wrapping_add(header.data as u32 + u32::from(header.flags & tcp::FIN));
-        // A plain segment acknowledges what the burst before did.
-        let all = matches!(
-            segment,
-            Segment::Ack | Segment::Piggyback { .. } | Segment::Window(_)
-        );
-        let latest = std::mem::replace(&mut self.next[1 - from], acked);
-        if all {
-            self.next[1 - from] = latest;
-        }
+        let latest = self.next[1 - from];
+        let acked = match segment {
+            Segment::Ack | Segment::Piggyback { .. } | Segment::Window(_) => latest,
+            Segment::Some { bytes } => {
+                let left = latest.wrapping_sub(self.said[from]);
+                self.said[from].wrapping_add(left.min(bytes.into()))
+            }
+            // As in the burst before, if there was none since.
+            _ => match (self.said[from].wrapping_sub(acked)) < 1 << 31 {
+                true => self.said[from],
+                false => acked,
+            },
+        };
+        (self.said[from], self.next[1 - from]) = (acked, acked);
         let mut frame = self.frame(from, &header, &[]);
         self.next[1 - from] = latest;
         if !matches!(segment, Segment::Again { .. }) {
@@ -321,7 +336,7 @@ fn one_by_one(
 }
 
 /// Frames of the runs in which steps waited.
-fn compare(policy: &str, has_stamps: bool, bursts: &[Burst]) -> u64 {
+fn compare(policy: &str, (has_stamps, mss): (bool, u16), bursts: &[Burst]) -> u64 {
     let (mut together, mut apart) = (governs(policy), governs(policy));
     let mut connections = [
         Connection::new(false, has_stamps),
@@ -334,8 +349,14 @@ fn compare(policy: &str, has_stamps: bool, bursts: &[Burst]) -> u64 {
             let mut copy = Frame::default();
             copy.describe(&frame);
             let (from_port, to) = (from as u16, 1 - from as u16);
-            let fate = together.pass_between((from_port, to), &mut frame, &memory, now_ns);
-            waited += u64::from(together.run.waiting > 0);
+            let fate = match together.follows(from_port, &mut frame) {
+                Some(exit) => {
+                    assert_eq!(exit, to);
+                    waited += 1;
+                    (Direction::ToTenant, Fate::Pass)
+                }
+                None => together.pass_between((from_port, to), &mut frame, &memory, now_ns),
+            };
             let expected = one_by_one(&mut apart, from, &mut copy, now_ns);
             assert_eq!(fate, expected, "at {now_ns}");
             if fate.1 == Fate::Pass {
@@ -348,7 +369,7 @@ fn compare(policy: &str, has_stamps: bool, bursts: &[Burst]) -> u64 {
         assert_eq!(counters, apart.vnics().counters(), "at {now_ns}");
     };
     for connection in &mut connections {
-        for (from, frame) in connection.handshake() {
+        for (from, frame) in connection.handshake(mss) {
             pass(from, vec![frame], now_ns);
             now_ns += 1000;
         }
@@ -369,44 +390,73 @@ fn compare(policy: &str, has_stamps: bool, bursts: &[Burst]) -> u64 {
 
 const TWO_SIDED: &str =
     "trusted = [\"0.0.0.0/0\", \"::/0\"]\n[[rule]]\nalgorithm = \"dctcp\"\nmode = \"enforce\"\n";
-const ONE_SIDED: &str = "[[rule]]\nalgorithm = \"dctcp\"\nmode = \"enforce\"\n";
 const OBSERVED: &str = "[[rule]]\nalgorithm = \"cubic\"\n";
 
+/// Policies that enforce an algorithm, at hosts that trust each other or not.
+fn enforced() -> impl Strategy<Value = String> {
+    let algorithms = Algorithm::ALL.map(|algorithm| algorithm.name());
+    (prop::sample::select(algorithms.to_vec()), any::<bool>()).prop_map(|(name, trusted)| {
+        let window = if name == "fixed" {
+            "window = \"5KB\"\n"
+        } else {
+            ""
+        };
+        let text = format!("[[rule]]\nalgorithm = \"{name}\"\nmode = \"enforce\"\n{window}");
+        match trusted {
+            true => format!("trusted = [\"0.0.0.0/0\", \"::/0\"]\n{text}"),
+            false => text,
+        }
+    })
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
     fn both_vnics_in_one_pass_do_what_each_does_alone(
-        policy in prop_oneof![4 => Just(TWO_SIDED), 1 => Just(ONE_SIDED), 1 => Just(OBSERVED)],
+        policy in prop_oneof![
+            4 => Just(TWO_SIDED.to_owned()),
+            4 => enforced(),
+            1 => Just(OBSERVED.to_owned()),
+        ],
         has_stamps in any::<bool>(),
+        mss in prop_oneof![Just(1460), 80..300_u16],
         bursts in bursts(),
     ) {
-        compare(policy, has_stamps, &bursts);
+        compare(&policy, (has_stamps, mss), &bursts);
+    }
+}
+
+/// A burst of segments of the first connection.
+fn burst(from: usize, segment: Segment, count: usize) -> Burst {
+    Burst {
+        from,
+        after_us: 100,
+        segments: vec![(false, segment); count],
+    }
+}
+
+const DATA: Segment = Segment::Data {
+    bytes: 50,
+    push: false,
+};
+
+#[test]
+fn segments_of_a_burst_are_one_step() {
+    let ack = Segment::Ack;
+    let bursts = [burst(0, DATA, 32), burst(1, ack, 1), burst(0, DATA, 32)];
+    for has_stamps in [false, true] {
+        // The first of each is stepped as it comes.
+        assert_eq!(compare(TWO_SIDED, (has_stamps, 1460), &bursts), 62);
     }
 }
 
 #[test]
-fn segments_of_a_burst_are_one_step() {
-    let data = (
-        false,
-        Segment::Data {
-            bytes: 50,
-            push: false,
-        },
-    );
-    let ack = (false, Segment::Ack);
-    let burst = |from: usize, segments: Vec<(bool, Segment)>| Burst {
-        from,
-        after_us: 100,
-        segments,
-    };
-    let bursts = [
-        burst(0, vec![data; 32]),
-        burst(1, vec![ack]),
-        burst(0, vec![data; 32]),
-    ];
-    for has_stamps in [false, true] {
-        // The first of each is stepped as it comes.
-        assert_eq!(compare(TWO_SIDED, has_stamps, &bursts), 62);
-    }
+fn acks_of_a_burst_are_one_step_where_they_move_no_window() {
+    let some = Segment::Some { bytes: 100 };
+    let bursts = [burst(0, DATA, 32), burst(1, some, 16)];
+    let waited = |mss: u16| compare(TWO_SIDED, (false, mss), &bursts) - 31;
+    // Not the first one, one that ends a round, and those that have an RTT sample; behind each of
+    // these, one that reports feedback.
+    assert_eq!((waited(1460), waited(160)), (13, 3));
 }
