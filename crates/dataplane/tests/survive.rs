@@ -223,6 +223,53 @@ fn kill(name: &str, switch: &str) {
 }
 
 #[test]
+fn reloads_and_guests_that_are_unplugged_lose_and_double_nothing_of_others() {
+    reload("reloaded", "");
+}
+
+#[test]
+fn nor_do_those_of_two_threads() {
+    reload("reloaded-2", "threads = 2");
+}
+
+fn reload(name: &str, switch: &str) {
+    let switch = format!("{REMEMBERS}\n{switch}");
+    let ports = [("a", ""), ("b", ""), ("sink", "")];
+    let with = |others: &[(&'static str, &'static str)]| [&ports[..], others].concat();
+    let pair = with(&[("left", "vlan = 7"), ("right", "vlan = 7")]);
+    let mut process = Process::start(name, &switch, &pair);
+    let (mut unplugged, mut before) = (0, 0);
+    flow(&mut process, frames(), |process, shared| {
+        let [mut left, mut right] =
+            ["left", "right"].map(|name| Guest::connect(&process.socket(name), PLAIN));
+        introduce(&mut [(&mut left, 4), (&mut right, 5)]);
+        // They go while frames of theirs are under way, with their port or without it.
+        for number in 0..200 {
+            left.send(&frame(mac(5), mac(4), number, 1400));
+            if number % 3 == 0 {
+                right.receive();
+            }
+        }
+        drop(left);
+        if unplugged % 2 == 0 {
+            process.reload(
+                &switch,
+                &with(&[("left", "vlan = 7\nmacs = [\"02:00:00:00:00:04\"]")]),
+            );
+        }
+        drop(right);
+        process.reload(&switch, &pair);
+        unplugged += 1;
+        until("progress", || {
+            shared.received.load(Ordering::Acquire) > before + 1000
+                || shared.ends.load(Ordering::Acquire)
+        });
+        before = shared.received.load(Ordering::Acquire);
+    });
+    assert!(unplugged >= 5, "unplugged {unplugged} times");
+}
+
+#[test]
 fn a_switch_that_was_replaced_ends_nothing_that_its_successor_has() {
     let bench = Bench::new("", &[("a", ""), ("b", "")]);
     let [mut a, mut b] = ["a", "b"].map(|port| bench.guest(port, PLAIN));

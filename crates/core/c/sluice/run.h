@@ -79,7 +79,7 @@ SG_INLINE sg_u32 sg_run_acknowledges(const struct sg_flow *flow, const struct sg
 	return sg_room(flow->rcv_high, flow->rcv_nxt);
 }
 
-/* Bytes whose acknowledgement neither takes an RTT sample nor ends a round or feedback's patience. */
+/* Bytes whose acknowledgement takes no RTT sample, ends no round, and no patience with feedback. */
 SG_INLINE sg_u32 sg_run_uneventful(const struct sg_flow *flow)
 {
 	sg_u32 room = sg_min32(sg_room(flow->snd_nxt, flow->snd_una),

@@ -40,8 +40,8 @@ fn left_of(first: &Verdict, second: &Verdict, ecn: u8) -> Option<Verdict> {
 }
 
 impl Govern {
-    /// The exit of a frame that comes by a port, if it passes to that as the one before it did: then
-    /// it has passed both vNICs. If not, and it goes from guest to guest, it is for
+    /// The exit of a frame that comes by a port, if it passes to that exit as the frame before it
+    /// did. It has passed both vNICs then. If not, and it goes from guest to guest, it is for
     /// [`Govern::pass_between`].
     #[inline]
     pub fn follows(&mut self, port: u16, frame: &mut Frame) -> Option<u16> {
