@@ -184,7 +184,8 @@ impl Ledger {
         );
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             bail!(
-                "another switch uses {}; give this one another `state`",
+                "a switch runs already, with the state in {}; `sluicegate switch upgrade` replaces \
+                 it, and another switch needs another `socket` and `state`",
                 path.display()
             );
         }
