@@ -3,7 +3,7 @@
 mod common;
 
 use std::{
-    env,
+    env, fs,
     io::Write,
     os::unix::net::UnixStream,
     path::PathBuf,
@@ -19,7 +19,12 @@ use common::{
     Bench, Guest, PATIENCE, PLAIN, REMEMBERS, frame, introduce, mac, number, process::Process,
     until,
 };
-use sluicegate_dataplane::{config::Config, control, service::Service};
+use serde_json::json;
+use sluicegate_dataplane::{
+    config::Config,
+    control::{self, Ask},
+    service::Service,
+};
 
 /// What all threads of a test know.
 #[derive(Default)]
@@ -219,6 +224,60 @@ fn kill(name: &str, switch: &str) {
         kills += 1;
     });
     assert!(kills >= 5, "killed {kills} times");
+    assert_eq!(process.dropped(), 0);
+}
+
+#[test]
+fn ports_that_come_go_and_change_lose_and_double_nothing_of_others() {
+    change("changed", "");
+}
+
+#[test]
+fn nor_do_those_of_two_threads() {
+    change("changed-2", "threads = 2");
+}
+
+/// Reloads the file over and over, each time with other ports, and unplugs a guest in between.
+fn change(name: &str, switch: &str) {
+    let ports = [("a", ""), ("b", ""), ("sink", ""), ("plug", "vlan = 7")];
+    let mut process = Process::start(name, &format!("{REMEMBERS}\n{switch}"), &ports);
+    let file = process.directory.join("switch.toml");
+    let text = fs::read_to_string(&file).expect("a file");
+    let extra = process.socket("extra");
+    let extra = format!(
+        "[[port]]\nname = \"extra\"\nvhost_user = \"{}\"\n",
+        extra.display()
+    );
+    let filtered = text.replace("name = \"a\"\n", "name = \"a\"\nrouter = false\n");
+    let texts = [
+        filtered.clone() + &extra,
+        filtered,
+        text.clone() + &extra,
+        text,
+    ];
+    let (mut reloads, mut before) = (0, 0);
+    flow(&mut process, frames(), |process, shared| {
+        until("progress", || {
+            shared.received.load(Ordering::Acquire) > before + 1000
+                || shared.ends.load(Ordering::Acquire)
+        });
+        before = shared.received.load(Ordering::Acquire);
+        let mut guest = Guest::connect(&process.socket("plug"), PLAIN);
+        for number in 0..100 {
+            guest.send(&frame(mac(9), mac(4), number, 1000));
+        }
+        fs::write(&file, &texts[reloads % 4]).expect("a file");
+        let answer = control::ask(&process.socket("switch"), Ask::Reload).expect("a reload");
+        let expected = match reloads % 2 {
+            0 => [json!(["extra"]), json!([]), json!(["a"])],
+            _ => [json!([]), json!(["extra"]), json!([])],
+        };
+        let done = ["added", "removed", "changed"].map(|key| answer[key].clone());
+        assert_eq!(done, expected);
+        drop(guest);
+        reloads += 1;
+    });
+    assert!(reloads >= 5, "reloaded {reloads} times");
     assert_eq!(process.dropped(), 0);
 }
 
