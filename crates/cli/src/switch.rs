@@ -21,7 +21,7 @@ use sluicegate_dataplane::{
     control::{self, Ask},
     service::Service,
     shm::session::Wanted,
-    upgrade::{Asked, Replaced},
+    upgrade::{Asked, Refused, Remedy, Replaced},
     vhost::session::Mode,
 };
 
@@ -51,14 +51,32 @@ pub enum Command {
         file: PathBuf,
     },
     /// Show the switch as a whole
+    ///
+    /// Which ports are lossless at ingress, what it holds and has dropped, each thread's CPU time,
+    /// and ports that others wait for, alone or in a circle.
+    #[command(after_help = "Examples:
+  sluicegate switch show
+  sluicegate switch show --json | jq .threads")]
     Show(Question),
     /// Show each port with its counters, and whether its ingress is lossless
+    #[command(after_help = "Examples:
+  sluicegate switch ports
+  sluicegate switch ports --socket /run/sluicegate/left.sock")]
     Ports(Question),
     /// Show which senders wait for which receiver
+    ///
+    /// And for how long, which of them wait in a circle, and which priorities are paused.
+    #[command(after_help = "Examples:
+  sluicegate switch queues
+  watch -n 1 sluicegate switch queues")]
     Queues(Question),
     /// Show drops by port and reason, those of the kernel included
+    #[command(after_help = "Examples:
+  sluicegate switch drops
+  sluicegate switch capture --at drop -c 10 | tshark -r -   # the frames themselves")]
     Drops(Question),
     /// Show the addresses that it has learned
+    #[command(after_help = "Example: sluicegate switch addresses --json")]
     Addresses(Question),
     /// Capture frames at points of ports, as a pcapng file
     ///
@@ -71,6 +89,12 @@ pub enum Command {
   ssh host sudo sluicegate switch capture vm1 -w - | wireshark -k -i -")]
     Capture(capture::Args),
     /// Read the configuration again; ports that it does not change are not touched
+    #[command(after_help = "Examples:
+  sluicegate switch reload
+  sluicegate switch check /etc/sluicegate/switch.toml && sluicegate switch reload
+
+Exit codes: 0 the file is in force; 1 a port or a policy could not be had, the error says what has
+changed; 2 the file has errors, nothing has changed.")]
     Reload(Question),
     /// Have a running switch start its successor, which takes over without losing a frame
     ///
@@ -82,9 +106,9 @@ pub enum Command {
   sluicegate switch upgrade --program /opt/sluicegate/bin/sluicegate --json
   sluicegate switch upgrade || systemctl restart sluicegate-switch
 
-Exit codes: 0 another process has taken over; 1 it failed and the old one goes on; 2 wrong usage, or
-the successor refuses its file, and the old one goes on; 4 the switch cannot be asked, or cannot hand
-over to this version: restart it.")]
+Exit codes: 0 another process has taken over; 1 it failed and the old one goes on; 2 wrong usage,
+or the successor refuses its file, and the old one goes on; 4 the switch cannot be asked, or cannot
+hand over to this version: restart it.")]
     Upgrade(upgrade::Args),
 }
 
@@ -98,8 +122,9 @@ pub struct Run {
     #[arg(long)]
     take_over: bool,
 
-    /// Serve metrics of its enforcement for Prometheus at http://ADDRESS:PORT/metrics. Clients are
-    /// not authenticated: choose a loopback address unless the network is trusted
+    /// Serve metrics of its ports and its enforcement for Prometheus at
+    /// http://ADDRESS:PORT/metrics. Clients are not authenticated: choose a loopback address unless
+    /// the network is trusted
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
 
@@ -341,11 +366,20 @@ fn flow(wanted: &Wanted) -> String {
 }
 
 fn answer(question: &Question, ask: Ask, text: fn(&Value) -> String) -> Result<(), Failure> {
-    let value = control::ask(&question.socket, ask)?;
+    let value = control::ask(&question.socket, ask).map_err(refused)?;
     if question.json {
         return output::print(&format!("{value:#}\n"));
     }
     output::print(&text(&value))
+}
+
+/// A file with errors is what it is where the switch itself has read it, too.
+fn refused(error: anyhow::Error) -> Failure {
+    match error.downcast::<Refused>() {
+        Ok(refused) if refused.remedy == Remedy::Input => Failure::BadInput(refused.error),
+        Ok(refused) => Failure::Failed(refused.into()),
+        Err(error) => Failure::Failed(error),
+    }
 }
 
 fn count(value: &Value, key: &str) -> String {

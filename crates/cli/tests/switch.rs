@@ -67,13 +67,18 @@ impl Switch {
         String::from_utf8(output.stdout).expect("text") + &error
     }
 
-    fn reload(&self) -> String {
+    /// The exit code, and what it says.
+    fn reload(&self) -> (Option<i32>, String) {
         let output = Command::new(env!("CARGO_BIN_EXE_sluicegate"))
             .args(["switch", "reload", "--socket"])
             .arg(self.directory.join("control.sock"))
             .output()
             .expect("the command runs");
-        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+        let said = [output.stdout, output.stderr].concat();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&said).into_owned(),
+        )
     }
 }
 
@@ -167,7 +172,8 @@ fn flows_metrics_and_policy_of_a_switch_are_shown_like_the_kernels() {
         warned.contains("something else than the policy in force"),
         "{warned}"
     );
-    let reload = switch.reload();
+    let (code, reload) = switch.reload();
+    assert_eq!(code, Some(0));
     assert!(reload.contains("policy: changed, 0 flows"), "{reload}");
     let read = switch.says(&[&asked[..], &["--interface", "vm1"]].concat());
     assert!(read.contains("thin") && !read.contains("warning"), "{read}");
@@ -176,7 +182,8 @@ fn flows_metrics_and_policy_of_a_switch_are_shown_like_the_kernels() {
         "[[rule]]\nmode = \"on\"\n",
     )
     .expect("a file");
-    let refused = switch.reload();
+    let (code, refused) = switch.reload();
+    assert_eq!(code, Some(2), "as `check` says");
     assert!(refused.contains("policy.toml:2:"), "{refused}");
 }
 

@@ -18,7 +18,7 @@ mod access;
 mod port;
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fs::File,
     path::{Path, PathBuf},
     time::Duration,
@@ -184,7 +184,7 @@ impl Config {
             config.state = config.socket.with_extension("state");
         }
         let mut names = HashSet::new();
-        let mut places = HashSet::new();
+        let mut places = HashMap::new();
         for table in root.tables("port") {
             let item = table.item().clone();
             let all = port::Common {
@@ -201,8 +201,9 @@ impl Config {
                 let reason = format!("two ports are called '{}'", port.name);
                 item.complain(reason, "give each port a name of its own");
             }
-            if !places.insert(port.kind.place()) {
-                let reason = format!("'{}' is where another port is", port.name);
+            if let Some(other) = places.insert(port.kind.place(), port.name.clone()) {
+                let place = port.kind.place();
+                let reason = format!("'{}' is at {}, as '{other}' is", port.name, place.display());
                 item.complain(reason, "give each port a socket or an interface of its own");
             }
             config.ports.push(port);
@@ -250,9 +251,16 @@ impl Config {
             let duration: Option<Duration> = table.parse(key, parse_duration);
             duration.map(|duration| duration.as_nanos().min(u64::MAX.into()) as u64)
         };
-        choice.stall_limit_ns = nanoseconds("stall_limit").or(choice.stall_limit_ns);
+        let (stall_limit_ns, ageing_ns) = (nanoseconds("stall_limit"), nanoseconds("ageing"));
+        if stall_limit_ns == Some(0) {
+            table.refuse("stall_limit", "no receiver would be waited for at all");
+        }
+        if ageing_ns == Some(0) {
+            table.refuse("ageing", "no address would be known");
+        }
+        choice.stall_limit_ns = stall_limit_ns.or(choice.stall_limit_ns);
         let limits = &mut choice.learning;
-        limits.ageing_ns = nanoseconds("ageing").unwrap_or(limits.ageing_ns);
+        limits.ageing_ns = ageing_ns.unwrap_or(limits.ageing_ns);
         if let Some(count) = table.integer("addresses_per_port", 1..=1_048_576) {
             limits.per_port = count as u32;
         }
@@ -585,13 +593,35 @@ tap = "sg0"
             "the side that listens decides it",
             "a cable has one queue in each direction",
             "switch.toml:15:10: port[2].buffer: the buffers of a ring cannot have 32768 bytes",
-            "'c' is where another port is",
+            "'c' is at /tmp/a.sock, as 'a' is",
             "switch.toml:19:1: port[3].ring",
             "only a port with shm = \"SOCKET\"",
             "switch.toml:20:1: port[4]: a port is one thing",
         ] {
             assert!(text.contains(expected), "{expected} in:\n{text}");
         }
+    }
+
+    #[test]
+    fn names_and_times_that_mean_nothing_are_refused() {
+        for name in ["", " vm1", "vm1\\n", &"x".repeat(65)] {
+            let text = format!("[[port]]\nname = \"{name}\"\ntap = \"sg0\"\n");
+            let problems = Config::parse("file", &text).expect_err("no name");
+            let said = problems.to_string();
+            let expected = "file:2:8: port[0].name: a port's name has 1 to 64 bytes";
+            assert!(said.contains(expected), "{said}");
+        }
+        let text = "[switch]\nstall_limit = \"0s\"\nageing = \"0s\"\n";
+        let said = Config::parse("file", text).expect_err("no times");
+        let said = said.to_string();
+        assert!(
+            said.contains("file:2:1: switch.stall_limit: no receiver would"),
+            "{said}"
+        );
+        assert!(
+            said.contains("file:3:1: switch.ageing: no address would"),
+            "{said}"
+        );
     }
 
     #[test]

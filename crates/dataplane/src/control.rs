@@ -1,7 +1,8 @@
 //! The control socket: a line of JSON asks, a line of JSON answers.
 //!
 //! `{"ask": "show"}` and `"ports"`, `"queues"`, `"drops"`, `"addresses"`, `"flows"`, `"reload"`. An
-//! answer is `{"ok": …}` or `{"error": "…"}`. Only the socket's owner may open it.
+//! answer is `{"ok": …}`, or `{"error": "…", "remedy": "…"}` ([`Refused`]). Only the socket's owner
+//! may open it.
 //! `{"ask": "capture", "capture": {…}}` is answered with a file behind the line
 //! ([`capture::Asked`], [`session`]).
 //! `{"ask": "takeover"}` is answered with everything that the switch has ([`crate::handover`]).
@@ -9,7 +10,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, ErrorKind, Read, Write},
     os::unix::{
         fs::FileTypeExt,
         net::{UnixListener, UnixStream},
@@ -195,7 +196,7 @@ fn answer(
         .and_then(|request| respond(request.ask, file, service));
     let value = match result {
         Ok(value) => json!({ "ok": value }),
-        Err(error) => json!({ "error": format!("{error:#}") }),
+        Err(error) => json!(Refused::of(&error)),
     };
     writeln!(&stream, "{value}")?;
     Ok(())
@@ -330,7 +331,11 @@ pub fn upgrade(socket: &Path, program: Option<PathBuf>) -> anyhow::Result<Replac
 
 fn hear(stream: &mut Captured) -> anyhow::Result<Value> {
     let mut line = String::new();
-    stream.read_line(&mut line)?;
+    let read = stream.read_line(&mut line);
+    read.map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => anyhow!("the switch has not answered in time; its log says why"),
+        _ => error.into(),
+    })?;
     let mut answer: Value = serde_json::from_str(&line).context(NONSENSE)?;
     match answer.get_mut("ok") {
         Some(value) => Ok(value.take()),

@@ -464,7 +464,7 @@ impl Engine {
                 return 0;
             }
             if let Port::Vhost(device) = &mut bay.port {
-                if let Err(Broken(reason)) = device.prefetch() {
+                if let Err(Broken(reason)) = device.begin_turn() {
                     self.close(number, reason);
                     return 0;
                 }

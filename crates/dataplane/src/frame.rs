@@ -307,7 +307,7 @@ impl Store {
     #[inline]
     pub fn put(&mut self, id: FrameId) {
         let frame = self.get_mut(id);
-        frame.parts = 0;
+        (frame.parts, frame.pending) = (0, 0);
         if frame.own.capacity() > OWN_KEPT {
             frame.own = Vec::new();
         }

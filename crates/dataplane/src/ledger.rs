@@ -152,6 +152,23 @@ pub struct Ledger {
     file: File,
 }
 
+/// Opens a file of this user, or makes it and its directory.
+fn make(path: &Path) -> anyhow::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).mode(0o600);
+    options.custom_flags(libc::O_NOFOLLOW);
+    let directory = path.parent().map_or(Ok(()), fs::create_dir_all);
+    directory
+        .and_then(|()| options.open(path))
+        .map_err(|error| match error.kind() {
+            _ if path.is_symlink() => anyhow!("it is a link ({error})"),
+            io::ErrorKind::PermissionDenied => {
+                anyhow!("be root, or choose another `socket` or `state` ({error})")
+            }
+            _ => error.into(),
+        })
+}
+
 impl Ledger {
     /// Opens a file, or makes it. What its process had prepared and not put in force is forgotten.
     ///
@@ -159,16 +176,7 @@ impl Ledger {
     /// It cannot be made, is not a state of this user alone, or another process uses it.
     pub fn open(path: &Path) -> anyhow::Result<Arc<Self>> {
         let explain = || format!("the state in {}", path.display());
-        if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory).with_context(explain)?;
-        }
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).mode(0o600);
-        options.custom_flags(libc::O_NOFOLLOW);
-        let file = options.open(path).with_context(|| {
-            let link = path.is_symlink().then_some(": it is a link");
-            format!("{}{}", explain(), link.unwrap_or_default())
-        })?;
+        let file = make(path).with_context(explain)?;
         ensure!(
             is_own(&file).with_context(explain)?,
             "{} is no state of a switch of this user; remove it, or choose another `state`",
@@ -176,7 +184,8 @@ impl Ledger {
         );
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             bail!(
-                "another switch uses {}; give this one another `state`",
+                "a switch runs already, with the state in {}; `sluicegate switch upgrade` replaces \
+                 it, and another switch needs another `socket` and `state`",
                 path.display()
             );
         }

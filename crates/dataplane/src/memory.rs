@@ -83,7 +83,8 @@ impl Region {
     /// Maps `bytes` of a file from an offset.
     ///
     /// # Errors
-    /// The reason: a region that is empty, overflows, or is longer than its file.
+    /// The reason: a region that is empty, overflows, or is longer than its file, or a file that is
+    /// no memory.
     pub fn map(
         guest: u64,
         user: u64,
@@ -105,7 +106,7 @@ impl Region {
         if offset.checked_add(bytes).is_none_or(|end| end > held.len()) {
             return Err(refuse("it is longer than its file"));
         }
-        let page = page_bytes(&file).map_err(|error| refuse(&error.to_string()))?;
+        let page = page_bytes(&file).map_err(|reason| refuse(&reason))?;
         let mapping = MmapRegion::from_file(FileOffset::new(file, offset), length)
             .map_err(|error| refuse(&error.to_string()))?;
         let guarded = guard::add(mapping.as_ptr() as usize, length.next_multiple_of(page))
@@ -140,16 +141,23 @@ impl Region {
     }
 }
 
-/// Length of the pages of which a file's mappings consist.
-fn page_bytes(file: &File) -> std::io::Result<usize> {
-    const HUGETLBFS: i64 = 0x9584_58f6;
-    let about = rustix::fs::fstatfs(file)?;
-    let is_huge = about.f_type as i64 == HUGETLBFS;
-    Ok(if is_huge {
-        about.f_bsize as usize
-    } else {
-        4096
-    })
+/// Length of the pages of which a file's mappings consist. Accesses to them have to end: those to a
+/// file of another kind wait for a disk, a network, or for a process that serves its file system
+/// and may never answer.
+///
+/// # Errors
+/// The kernel's reason, or the file is no memory.
+fn page_bytes(file: &File) -> Result<usize, String> {
+    const HUGETLBFS: u32 = 0x9584_58f6;
+    /// Also of memfds; a kernel without it has ramfs in its place.
+    const TMPFS: u32 = 0x0102_1994;
+    const RAMFS: u32 = 0x8584_58f6;
+    let about = rustix::fs::fstatfs(file).map_err(|error| error.to_string())?;
+    match about.f_type as u32 {
+        HUGETLBFS => Ok(about.f_bsize as usize),
+        TMPFS | RAMFS => Ok(4096),
+        _ => Err("it is neither a memfd nor a file of a tmpfs or hugetlbfs".to_owned()),
+    }
 }
 
 impl Drop for Region {

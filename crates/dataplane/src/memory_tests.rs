@@ -38,6 +38,15 @@ fn bytes_are_copied_between_pieces() {
     assert_eq!(&bytes, b"lossless");
 }
 
+/// An access to it might wait for somebody.
+#[test]
+fn a_file_that_is_no_memory_is_refused() {
+    let program = File::open("/proc/self/exe").expect("this program, on a disk");
+    let refused = Region::map(0, 0, 4096, program, 0).expect_err("no memory");
+    assert!(refused.0.contains("neither a memfd nor"), "{}", refused.0);
+    Region::map(0, 0, 4096, file(4096), 0).expect("a memfd");
+}
+
 #[test]
 fn regions_that_overlap_or_are_longer_than_their_file_are_refused() {
     assert!(Region::map(0, 0, 8192, file(4096), 0).is_err());

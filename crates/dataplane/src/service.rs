@@ -28,7 +28,7 @@ use crate::{
     port::Port,
     shm::{cable::Cable, pfc::FlowControl},
     tap::Tap,
-    upgrade::{Desk, Refused},
+    upgrade::{Desk, Refused, Remedy},
     vhost::{device::Device, link::Link},
     worker::{Handle, Pace, Running, Worker},
     xdp::Xdp,
@@ -60,6 +60,10 @@ pub struct Reload {
 impl Reload {
     /// What was done, for an error that came then.
     fn so_far(&self) -> String {
+        let ports = [&self.added, &self.removed, &self.changed];
+        if !self.policy && ports.iter().all(|names| names.is_empty()) {
+            return "no port has changed".to_owned();
+        }
         let names = |names: &[String]| match names.is_empty() {
             true => "none".to_owned(),
             false => names.join(", "),
@@ -675,7 +679,8 @@ fn secret() -> anyhow::Result<[u64; 2]> {
 /// Reads a file and puts it in force.
 ///
 /// # Errors
-/// The file's errors, or those of [`Service::reload`].
+/// The file's errors, as a [`Refused`] of [`Remedy::Input`], or those of [`Service::reload`].
 pub fn reload_file(service: &Service, path: &Path) -> anyhow::Result<Reload> {
-    service.reload(Config::read(path)?)
+    let config = Config::read(path);
+    service.reload(config.map_err(|bad| Refused::new(Remedy::Input, bad.to_string()))?)
 }

@@ -96,7 +96,10 @@ impl Tap {
         request.ifr_ifru.ifru_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | held_back;
         // SAFETY: the request is a valid structure for this call, which keeps no pointer.
         let made = unsafe { libc::ioctl(descriptor, TUNSETIFF, &raw mut request) };
-        succeed(made).with_context(|| format!("cannot attach to the interface {name}"))?;
+        succeed(made).map_err(|error| {
+            let why = why_not_attached(&error);
+            anyhow!("cannot attach to the interface {name}: {why} ({error})")
+        })?;
         let header_bytes = HEADER as libc::c_int;
         // SAFETY: as above, with a number.
         let sized = unsafe { libc::ioctl(descriptor, TUNSETVNETHDRSZ, &raw const header_bytes) };
@@ -203,6 +206,16 @@ impl Tap {
             Err(error) if error.raw_os_error() == Some(libc::EIO) => Delivery::Down,
             Err(_) => Delivery::Refused,
         }
+    }
+}
+
+/// What stands in the way of TUNSETIFF.
+fn why_not_attached(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EPERM) => "it takes root, or CAP_NET_ADMIN",
+        Some(libc::EBUSY) => "another process has it",
+        Some(libc::EINVAL) => "there is an interface of this name that is no TAP interface",
+        _ => "the kernel refuses",
     }
 }
 

@@ -161,4 +161,14 @@ fn a_reload_that_cannot_open_a_port_changes_nothing() {
     let error = format!("{:#}", error.expect_err("no socket"));
     assert!(error.contains("nothing has changed: port d: "), "{error}");
     UnixStream::connect(from).expect("c is there");
+    // An interface by AF_XDP is opened only then.
+    let text = format!("{}[[port]]\nname = \"e\"\nxdp = \"none\"\n", bench.text());
+    let error = bench
+        .service
+        .reload(Config::parse("new", &text).expect("good"));
+    let error = format!("{:#}", error.expect_err("no interface"));
+    assert!(
+        error.starts_with("no port has changed: port e: "),
+        "{error}"
+    );
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use std::{
-    env,
+    env, fs,
     io::Write,
     os::unix::net::UnixStream,
     path::PathBuf,
@@ -19,7 +19,12 @@ use common::{
     Bench, Guest, PATIENCE, PLAIN, REMEMBERS, frame, introduce, mac, number, process::Process,
     until,
 };
-use sluicegate_dataplane::{config::Config, control, service::Service};
+use serde_json::json;
+use sluicegate_dataplane::{
+    config::Config,
+    control::{self, Ask},
+    service::Service,
+};
 
 /// What all threads of a test know.
 #[derive(Default)]
@@ -223,50 +228,57 @@ fn kill(name: &str, switch: &str) {
 }
 
 #[test]
-fn reloads_and_guests_that_are_unplugged_lose_and_double_nothing_of_others() {
-    reload("reloaded", "");
+fn ports_that_come_go_and_change_lose_and_double_nothing_of_others() {
+    change("changed", "");
 }
 
 #[test]
 fn nor_do_those_of_two_threads() {
-    reload("reloaded-2", "threads = 2");
+    change("changed-2", "threads = 2");
 }
 
-fn reload(name: &str, switch: &str) {
-    let switch = format!("{REMEMBERS}\n{switch}");
-    let ports = [("a", ""), ("b", ""), ("sink", "")];
-    let with = |others: &[(&'static str, &'static str)]| [&ports[..], others].concat();
-    let pair = with(&[("left", "vlan = 7"), ("right", "vlan = 7")]);
-    let mut process = Process::start(name, &switch, &pair);
-    let (mut unplugged, mut before) = (0, 0);
+/// Reloads the file over and over, each time with other ports, and unplugs a guest in between.
+fn change(name: &str, switch: &str) {
+    let ports = [("a", ""), ("b", ""), ("sink", ""), ("plug", "vlan = 7")];
+    let mut process = Process::start(name, &format!("{REMEMBERS}\n{switch}"), &ports);
+    let file = process.directory.join("switch.toml");
+    let text = fs::read_to_string(&file).expect("a file");
+    let extra = process.socket("extra");
+    let extra = format!(
+        "[[port]]\nname = \"extra\"\nvhost_user = \"{}\"\n",
+        extra.display()
+    );
+    let filtered = text.replace("name = \"a\"\n", "name = \"a\"\nrouter = false\n");
+    let texts = [
+        filtered.clone() + &extra,
+        filtered,
+        text.clone() + &extra,
+        text,
+    ];
+    let (mut reloads, mut before) = (0, 0);
     flow(&mut process, frames(), |process, shared| {
-        let [mut left, mut right] =
-            ["left", "right"].map(|name| Guest::connect(&process.socket(name), PLAIN));
-        introduce(&mut [(&mut left, 4), (&mut right, 5)]);
-        // They go while frames of theirs are under way, with their port or without it.
-        for number in 0..200 {
-            left.send(&frame(mac(5), mac(4), number, 1400));
-            if number % 3 == 0 {
-                right.receive();
-            }
-        }
-        drop(left);
-        if unplugged % 2 == 0 {
-            process.reload(
-                &switch,
-                &with(&[("left", "vlan = 7\nmacs = [\"02:00:00:00:00:04\"]")]),
-            );
-        }
-        drop(right);
-        process.reload(&switch, &pair);
-        unplugged += 1;
         until("progress", || {
             shared.received.load(Ordering::Acquire) > before + 1000
                 || shared.ends.load(Ordering::Acquire)
         });
         before = shared.received.load(Ordering::Acquire);
+        let mut guest = Guest::connect(&process.socket("plug"), PLAIN);
+        for number in 0..100 {
+            guest.send(&frame(mac(9), mac(4), number, 1000));
+        }
+        fs::write(&file, &texts[reloads % 4]).expect("a file");
+        let answer = control::ask(&process.socket("switch"), Ask::Reload).expect("a reload");
+        let expected = match reloads % 2 {
+            0 => [json!(["extra"]), json!([]), json!(["a"])],
+            _ => [json!([]), json!(["extra"]), json!([])],
+        };
+        let done = ["added", "removed", "changed"].map(|key| answer[key].clone());
+        assert_eq!(done, expected);
+        drop(guest);
+        reloads += 1;
     });
-    assert!(unplugged >= 5, "unplugged {unplugged} times");
+    assert!(reloads >= 5, "reloaded {reloads} times");
+    assert_eq!(process.dropped(), 0);
 }
 
 #[test]

@@ -42,11 +42,20 @@ impl Access {
     /// # Errors
     /// The kernel's reason: giving a file to a group of others needs CAP_CHOWN.
     pub fn apply(self, path: &Path) -> io::Result<()> {
+        let explain = |key| {
+            move |error: io::Error| {
+                io::Error::new(
+                    error.kind(),
+                    format!("{key} cannot be put in force: {error}"),
+                )
+            }
+        };
         if self.group.is_some() {
-            lchown(path, None, self.group)?;
+            lchown(path, None, self.group).map_err(explain("socket_group"))?;
         }
         match self.mode.or(self.group.map(|_| 0o660)) {
-            Some(mode) => fs::set_permissions(path, fs::Permissions::from_mode(mode)),
+            Some(mode) => fs::set_permissions(path, fs::Permissions::from_mode(mode))
+                .map_err(explain("socket_mode")),
             None => Ok(()),
         }
     }
@@ -109,6 +118,22 @@ mod tests {
         };
         let ports = config.ports.iter().map(|port| port.access);
         assert!(ports.eq([access(None), access(Some(0o606))]));
+    }
+
+    #[test]
+    fn who_asks_for_a_group_and_cannot_have_it_is_told_so() {
+        let access = Access {
+            mode: None,
+            group: Some(0),
+        };
+        let error = access
+            .apply(Path::new("/nowhere/a.sock"))
+            .expect_err("no socket");
+        assert!(
+            error
+                .to_string()
+                .starts_with("socket_group cannot be put in force: No such")
+        );
     }
 
     #[test]

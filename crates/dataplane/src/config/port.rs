@@ -105,6 +105,30 @@ fn read_access(table: &Table<'_>, kind: Option<&Kind>, all: Access) -> Access {
     Access::read(table).or(all)
 }
 
+/// The longest name of a port, in bytes.
+const NAME_MAX: usize = 64;
+
+/// The name of a port, which commands, metrics and captures show.
+fn read_name(table: &Table<'_>) -> Option<String> {
+    let advice = "give the port a name, such as name = \"vm1\"";
+    let Some(item) = table.get("name") else {
+        table.require("name", advice);
+        return None;
+    };
+    let name = item.text()?;
+    let is_name = (1..=NAME_MAX).contains(&name.len())
+        && name.trim() == name
+        && !name.contains(char::is_control);
+    if !is_name {
+        let reason = format!(
+            "a port's name has 1 to {NAME_MAX} bytes, no control characters, and no spaces around it"
+        );
+        item.complain(reason, advice);
+        return None;
+    }
+    Some(name.to_owned())
+}
+
 pub(super) fn read_port(table: Table<'_>, all: &Common<'_>) -> Option<PortConfig> {
     let &Common {
         lanes,
@@ -112,10 +136,7 @@ pub(super) fn read_port(table: Table<'_>, all: &Common<'_>) -> Option<PortConfig
         threads,
         ..
     } = all;
-    let name = table.text("name").map(str::to_owned);
-    if name.is_none() {
-        table.require("name", "give the port a name, such as name = \"vm1\"");
-    }
+    let name = read_name(&table);
     let listen = table.boolean("listen");
     let queues = table.integer("queues", 1..=PAIRS_MAX as i64);
     let (socket, tap, shm) = (

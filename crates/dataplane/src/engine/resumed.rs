@@ -1,6 +1,6 @@
 //! A successor whose guests have changed what their predecessor took, or are governed.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{ops::Range, path::PathBuf, sync::Arc};
 
 use sluicegate_core::abi::HashKey;
 use sluicegate_policy::{Policy, PolicyFile};
@@ -22,11 +22,12 @@ use crate::{
 const GUEST: u64 = 0x10_0000;
 const USER: u64 = 0x7f00_0000_0000;
 /// From one ring to the next, and where its entries are: that much for the longest.
-const RING: u64 = 0x10_0000;
+pub(super) const RING: u64 = 0x10_0000;
 const AVAILABLE: u64 = 0x8_0000;
 pub(super) const USED: u64 = 0xa_0000;
-pub(super) const BUFFER: u64 = 2 * RING;
-const BYTES: u64 = 3 * RING;
+/// Behind the rings of two pairs.
+pub(super) const BUFFER: u64 = 4 * RING;
+const BYTES: u64 = 5 * RING;
 const SHORT: u32 = 8;
 /// The flag of a descriptor that the switch writes into.
 pub(super) const WRITE: u8 = 2;
@@ -89,10 +90,20 @@ impl Guest {
         let mut apply = |change| engine.apply(self.number, change).expect("a change");
         apply(Change::Features(feature::VERSION_1 | feature::MERGEABLE));
         apply(Change::Memory(Arc::clone(&self.memory)));
-        for index in 0..2 {
+        self.start(engine, 0..2);
+    }
+
+    /// Starts its second pair of queues.
+    pub fn add_pair(&self, engine: &mut Engine) {
+        self.start(engine, 2..4);
+    }
+
+    fn start(&self, engine: &mut Engine, rings: Range<usize>) {
+        let mut apply = |change| engine.apply(self.number, change).expect("a change");
+        for index in rings {
             let base = USER + index as u64 * RING;
             let setup = Setup {
-                size: self.sizes[index],
+                size: self.sizes[index % 2],
                 at: Addresses {
                     descriptors: base,
                     available: base + AVAILABLE,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{
     Engine,
     killed::{memfd, successor},
-    resumed::{BUFFER, Guest, USED, WRITE, mac},
+    resumed::{BUFFER, Guest, RING, USED, WRITE, mac},
 };
 use crate::{
     count::Drop,
@@ -237,6 +237,37 @@ fn what_a_closed_port_has_sent_stays_in_its_memory() {
     bench.receiver.offer(0, 100, 100_000, WRITE);
     bench.longest_turn();
     assert_eq!(bench.came(), FRAMES as u16);
+}
+
+/// The number of the last frame that passed is free, and is no frame of the port any more.
+#[test]
+fn what_has_passed_is_not_copied_out() {
+    let mut bench = Bench::new(100, 100_000);
+    bench.send(Work::default(), LONG);
+    bench.longest_turn();
+    assert_eq!(bench.came(), FRAMES as u16);
+    bench.engine.apply(0, Change::Stop(1)).expect("it stops");
+    let own = bench.engine.frames.iter().map(|frame| frame.own.len());
+    assert_eq!(own.sum::<usize>(), 0);
+}
+
+/// A guest that keeps one of its transmit rings full does not starve the other one.
+#[test]
+fn pairs_of_a_guest_send_by_turns() {
+    let mut bench = Bench::new(8000, 4096);
+    bench.sender.add_pair(&mut bench.engine);
+    bench.send(Work::default(), 60);
+    bench.sender.offer(1, 64, 60 + HEADER as u32, 0);
+    bench.sender.offer(3, 64, 60 + HEADER as u32, 0);
+    for _ in 0..2 {
+        bench.engine.poll(2);
+    }
+    let sender = &bench.sender;
+    let sent = |ring: u64| {
+        let used = sender.memory.word(sender.at(ring * RING + USED + 2, 2));
+        used.expect("aligned").load()
+    };
+    assert_eq!([sent(1), sent(3)], [32, 32]);
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub struct Device {
     memory: Arc<Memory>,
     queues: Vec<Option<Queue>>,
     enabled: [bool; 2 * PAIRS_MAX],
-    /// The pair whose turn it is to send.
+    /// The pair whose turn it is to send, by its place in `pairs`.
     turn: usize,
     /// The pairs that have both rings.
     pairs: Vec<usize>,
@@ -375,19 +375,43 @@ impl Device {
         }
     }
 
-    /// Starts to fetch what the guest sends next, so that the frames of a burst do not wait for the
-    /// memory of another CPU one after the other.
+    /// The port's turn begins: the next pair that has frames sends first, so that none starves
+    /// another one. Starts to fetch what it sends, so that the frames of a burst do not wait for
+    /// the memory of another CPU one after the other.
     ///
     /// # Errors
     /// A ring that breaks the rules.
-    pub fn prefetch(&mut self) -> Result<(), Broken> {
-        let Some(&pair) = self.pairs.get(self.turn) else {
-            return Ok(());
+    pub fn begin_turn(&mut self) -> Result<(), Broken> {
+        if self.pairs.len() > 1 {
+            return self.turn_to_next();
+        }
+        self.prefetch(0).map(|_| ())
+    }
+
+    #[inline(never)]
+    fn turn_to_next(&mut self) -> Result<(), Broken> {
+        let (last, count) = (self.turn, self.pairs.len());
+        for after in 1..=count {
+            let turn = (last + after) % count;
+            if self.prefetch(turn)? {
+                self.turn = turn;
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts to fetch what a pair sends next. Whether it sends something.
+    #[inline]
+    fn prefetch(&mut self, turn: usize) -> Result<bool, Broken> {
+        let Some(&pair) = self.pairs.get(turn) else {
+            return Ok(false);
         };
         let Some(queue) = &mut self.queues[transmit(pair)] else {
-            return Ok(());
+            return Ok(false);
         };
-        queue.ring.fetch(&self.memory, false)
+        queue.ring.fetch(&self.memory, false)?;
+        Ok(!queue.again.is_empty() || queue.ring.seen().is_some())
     }
 
     /// Fills `frame` with the next one that the guest sends.

@@ -21,15 +21,17 @@ impl Process {
     pub fn start(name: &str, switch: &str, ports: &[(&str, &str)]) -> Self {
         let directory = env::temp_dir().join(format!("sg-survive-{}-{name}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
-        write(&directory, switch, ports);
+        let socket = |name: &str| directory.join(format!("{name}.sock"));
+        let control = socket("switch");
+        let mut text = format!("[switch]\nsocket = \"{}\"\n{switch}\n", control.display());
+        for (name, keys) in ports {
+            let socket = socket(name);
+            let socket = socket.display();
+            text += &format!("[[port]]\nname = \"{name}\"\nvhost_user = \"{socket}\"\n{keys}\n");
+        }
+        fs::write(directory.join("switch.toml"), text).expect("a configuration");
         let child = Self::run(&directory, &[]);
         Self { child, directory }
-    }
-
-    /// Another configuration comes into force, with all of these ports.
-    pub fn reload(&self, switch: &str, ports: &[(&str, &str)]) {
-        write(&self.directory, switch, ports);
-        control::ask(&self.socket("switch"), Ask::Reload).expect("in force");
     }
 
     fn run(directory: &Path, arguments: &[&str]) -> Child {
@@ -83,18 +85,6 @@ impl Process {
         each.map(|port| port["dropped"].as_u64().expect("a number"))
             .sum()
     }
-}
-
-fn write(directory: &Path, switch: &str, ports: &[(&str, &str)]) {
-    let socket = |name: &str| directory.join(format!("{name}.sock"));
-    let control = socket("switch");
-    let mut text = format!("[switch]\nsocket = \"{}\"\n{switch}\n", control.display());
-    for (name, keys) in ports {
-        let socket = socket(name);
-        let socket = socket.display();
-        text += &format!("[[port]]\nname = \"{name}\"\nvhost_user = \"{socket}\"\n{keys}\n");
-    }
-    fs::write(directory.join("switch.toml"), text).expect("a configuration");
 }
 
 impl Drop for Process {
