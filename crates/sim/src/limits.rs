@@ -36,7 +36,8 @@ fn of_expectations(experiment: &Experiment) -> impl Iterator<Item = Problem> {
     })
 }
 
-const EXPECT_ADVICE: &str = "give its hosts a switch, or move the line to [expect.lab]";
+const EXPECT_ADVICE: &str =
+    "give its hosts a switch, move the line to [expect.lab], or run it in the lab (--world lab)";
 
 fn of_variant(variant: &Variant) -> Vec<Problem> {
     let mut found = of_tenants(variant);
@@ -152,7 +153,7 @@ mod tests {
             fourth = 'without.vnics.all.received > 0'\n";
         let found = refusal(rest);
         let reason = "variant \"without\" has no [network.host_switch], so that no frames are counted at vNICs; \
-            give its hosts a switch, or move the line to [expect.lab]";
+            give its hosts a switch, move the line to [expect.lab], or run it in the lab (--world lab)";
         let expected = [
             "t.toml:10:10: expect.second: ",
             "t.toml:12:9: expect.sim.third: ",
