@@ -240,6 +240,45 @@ pub fn programs(scenarios: &[&Results]) -> Option<Grid> {
     columns.into_measured(labels)
 }
 
+/// Frames at the six points between applications, of all vNICs of a variant together: a row per
+/// variant that counts them, `None` without any. Datagrams alone are counted at applications.
+pub fn points(scenarios: &[&Results]) -> Option<Grid> {
+    fn of(results: &Results) -> impl Iterator<Item = &VariantResult> {
+        results.variants.iter().filter(|v| !v.vnics.is_empty())
+    }
+    let rows: Vec<_> = scenarios.iter().flat_map(|results| of(results)).collect();
+    if rows.is_empty() {
+        return None;
+    }
+    let mut columns = Columns::new();
+    let labels = scenario_column(&mut columns, scenarios, |results| of(results).count()) + 1;
+    columns.push("variant", "", rows.iter().map(|v| v.name.clone()).collect());
+    for point in &figures::POINTS {
+        let write = |value: Option<f64>| value.map_or(NOTHING.into(), |n| format!("{n:.0}"));
+        let cells = rows.iter().map(|variant| write((point.value)(variant)));
+        columns.push(point.what, point.unit, cells.collect());
+    }
+    let causes = rows.iter().map(|variant| lost_in_hosts(variant));
+    columns.push("lost in hosts", "by cause", causes.collect());
+    columns.into_measured(labels)
+}
+
+/// Frames dropped at vNICs and adapters, by cause.
+fn lost_in_hosts(variant: &VariantResult) -> String {
+    let mut sums = BTreeMap::<&str, u64>::new();
+    let at_vnics = variant.vnics.iter().flat_map(|vnic| &vnic.drops);
+    let at_links = variant.links.iter().flat_map(|link| &link.drops);
+    // The receiver's ring has told already of what a simulated link has as `vnic_receive`.
+    let at_adapters = at_links.filter(|(cause, _)| ["uplink", "arrival"].contains(&cause.as_str()));
+    for (cause, count) in at_vnics.chain(at_adapters) {
+        *sums.entry(cause).or_default() += count;
+    }
+    match figures::causes(sums) {
+        none if none.is_empty() => "0".into(),
+        causes => causes,
+    }
+}
+
 /// Published figures with ours beside them; `None` without any.
 pub fn published(all: &[PublishedResult]) -> Option<Grid> {
     if all.is_empty() {

@@ -3,7 +3,9 @@
 
 use sluicegate_scenario::{
     figures as scenario,
-    results::{FctQuantiles, FlowResult, LinkResult, QueueQuantiles, VariantResult},
+    results::{
+        Datagrams, FctQuantiles, FlowResult, LinkResult, QueueQuantiles, VariantResult, VnicResult,
+    },
 };
 
 use crate::units::{self, Unit};
@@ -160,6 +162,58 @@ pub const COMPLETION: [Figure<FctQuantiles>; 6] = [
     figure("p999", "p99.9", Dimension::Time, |f| Some(f.p999)),
     figure("missed", "missed", Dimension::Index, |f| f.missed),
 ];
+
+/// A point that frames pass on their way from one application to another.
+pub struct Point {
+    /// Its number in the zOVN thesis's figure 4.1, and its name.
+    pub what: &'static str,
+    /// What passes.
+    pub unit: &'static str,
+    /// How many have passed it, of a variant.
+    pub value: fn(&VariantResult) -> Option<f64>,
+}
+
+/// The points in their order.
+pub const POINTS: [Point; 6] = [
+    point("1 application", "dgrams sent", |v| {
+        at_applications(v, |it| it.sent)
+    }),
+    point("2 vNIC", "sent", |v| at_vnics(v, |it| it.sent)),
+    point("3 switch", "in", |v| at_vnics(v, |it| it.into_switch)),
+    point("4 switch", "out", |v| at_vnics(v, |it| it.out_of_switch)),
+    point("5 vNIC", "received", |v| at_vnics(v, |it| it.received)),
+    point("6 application", "dgrams rcvd", |v| {
+        at_applications(v, |it| it.received)
+    }),
+];
+
+const fn point(
+    what: &'static str,
+    unit: &'static str,
+    value: fn(&VariantResult) -> Option<f64>,
+) -> Point {
+    Point { what, unit, value }
+}
+
+fn at_vnics(variant: &VariantResult, of: fn(&VnicResult) -> u64) -> Option<f64> {
+    let all = variant.vnics.iter().map(of);
+    all.reduce(|sum, one| sum + one).map(|sum| sum as f64)
+}
+
+fn at_applications(variant: &VariantResult, of: fn(&Datagrams) -> u64) -> Option<f64> {
+    let counted = variant.flows.iter().filter_map(|it| it.datagrams.as_ref());
+    let all = counted.map(of);
+    all.reduce(|sum, one| sum + one).map(|sum| sum as f64)
+}
+
+/// Counts that are not zero, each behind its cause.
+pub fn causes<'a>(drops: impl IntoIterator<Item = (&'a str, u64)>) -> String {
+    let there = drops.into_iter().filter(|(_, count)| *count > 0);
+    let written: Vec<_> = there
+        .map(|(cause, count)| format!("{cause} {count}"))
+        .collect();
+    written.join(", ")
+}
 
 /// Packets dropped at a link, whatever the cause.
 pub fn drops(link: &LinkResult) -> u64 {

@@ -23,6 +23,7 @@ pub fn markdown(results: &Results) -> String {
         comparison::variants(&[results]),
         comparison::completions(&[results]),
         comparison::programs(&[results]),
+        comparison::points(&[results]),
         comparison::published(&results.published),
     ];
     for grid in grids.into_iter().flatten() {

@@ -65,6 +65,7 @@ pub fn table(scenarios: &[&Results], style: Style) -> String {
         comparison::variants(scenarios),
         comparison::completions(scenarios),
         comparison::programs(scenarios),
+        comparison::points(scenarios),
     ];
     let grids = grids.into_iter().flatten();
     blocks.extend(grids.flat_map(|grid| fit(grid, style)));

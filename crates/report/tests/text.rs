@@ -2,9 +2,9 @@
 
 mod support;
 
-use sluicegate_report::{Published, Style, markdown, published, table};
+use sluicegate_report::{Published, Style, html, markdown, published, table};
 use sluicegate_scenario::results::{
-    Datagrams, Protocol, PublishedResult, Results, SeriesKind, Verdict,
+    Datagrams, Protocol, PublishedResult, Results, SeriesKind, Verdict, VnicResult,
 };
 
 const BOX: Style = Style {
@@ -118,6 +118,47 @@ fn datagrams_have_columns_of_their_own_and_take_those_of_tcp_with_them() {
     for of_tcp in ["goodput", "Jain", "retr."] {
         assert!(!lines[2].contains(of_tcp), "{shown}");
     }
+}
+
+#[test]
+fn frames_at_the_six_points_have_a_row_per_variant_that_counts_them() {
+    let mut results = two_variants();
+    assert!(!table(&[&results], BOX).contains("vNIC"));
+    let vnic = |tenant: &str, sent, full| VnicResult {
+        tenant: tenant.to_owned(),
+        sent,
+        into_switch: sent - 1,
+        out_of_switch: sent - 2,
+        received: sent - 3,
+        drops: [("full".to_owned(), full), ("socket".to_owned(), 4)].into(),
+    };
+    results.variants[1].vnics = vec![vnic("h1-1", 1000, 5), vnic("h1-2", 200, 0)];
+    let uplink = ("uplink".to_owned(), 7);
+    results.variants[1].links[0].drops.extend([uplink]);
+    let shown = table(&[&results], BOX);
+    let at = shown.find("2 vNIC").expect("it has a table of points");
+    let rows: Vec<Vec<&str>> = shown[at..]
+        .lines()
+        .skip(3)
+        .take(2)
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let counted = "│ enforced 1200 1198 1196 1194 full 5, socket 8, uplink 7 │";
+    assert_eq!(rows[0].join(" "), counted, "{shown}");
+    assert!(rows[1][0].starts_with('└'), "{shown}");
+    results.variants[1].flows[0].datagrams = Some(Datagrams {
+        sent: 33,
+        received: 22,
+        ..Datagrams::default()
+    });
+    let text = markdown(&results);
+    let with_datagrams =
+        "| enforced | 33 | 1200 | 1198 | 1196 | 1194 | 22 | full 5, socket 8, uplink 7 |";
+    assert!(text.contains(with_datagrams), "{text}");
+    let page = html(&[&results]);
+    let own =
+        "<th scope=\"row\">h1-1</th><td class=\"figure\">1000</td><td class=\"figure\">999</td>";
+    assert!(page.contains("Frames at vNICs") && page.contains(own));
 }
 
 #[test]

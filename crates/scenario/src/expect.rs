@@ -16,11 +16,12 @@
 
 use std::fmt;
 
-use sluicegate_config::problem::Complaint;
+use sluicegate_config::{Problem, problem::Complaint};
 
 use crate::{
     claim::{self, Over, Side},
     figures::{Figure, Quantity},
+    places::Places,
     results::{ExpectationResult, VariantResult},
 };
 
@@ -35,6 +36,8 @@ pub struct Expectation {
     pub only: Option<&'static str>,
     /// Worlds that have a line of their own of this name.
     pub except: Vec<&'static str>,
+    /// Where it stands.
+    pub(crate) places: Places,
     over: Over,
     left: Expr<Figure>,
     comparison: Comparison,
@@ -133,6 +136,7 @@ impl Expectation {
             expression: expression.to_owned(),
             only: None,
             except: Vec::new(),
+            places: Places::default(),
             over,
             left,
             comparison,
@@ -146,6 +150,13 @@ impl Expectation {
             Some(only) => only == world,
             None => !self.except.contains(&world),
         }
+    }
+
+    /// A problem of this line, for a world that cannot measure what it compares.
+    pub fn problem(&self, reason: &str, advice: &str) -> Problem {
+        let world = self.only.map_or(String::new(), |world| format!("{world}."));
+        let name = format!("expect.{world}{}", self.name);
+        self.places.problem_of_first(&name, reason, advice)
     }
 
     /// Every figure that it names.

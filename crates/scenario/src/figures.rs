@@ -9,7 +9,7 @@
 //! | `fct_us.CLASS.(count\|mean\|p50\|p99\|p999\|missed)` | of a class of flows; `missed` is the fraction beyond the deadline |
 //! | `intervals.NAME.goodput_bps.(sum\|mean\|jain\|max)` | over bulk flows that were active throughout the interval |
 //! | `links.bottleneck.FIELD`, `links.all.FIELD`, `links.FROM-TO.FIELD` | `rate_bps` of the slowest, `sent`, `sent_bytes`, `marks`, `drops`, `drops.CAUSE` summed, `queue_bytes.(p50\|p99\|max)` of the fullest; of converged Ethernet `pauses` and `notifications` summed, `paused_us` and `ingress_max_bytes` of the one that has most |
-//! | `vnics.all.FIELD`, `vnics.TENANT.FIELD` | `sent`, `into_switch`, `out_of_switch`, `received`, `drops`, `drops.CAUSE`, summed; of the lab's guests |
+//! | `vnics.all.FIELD`, `vnics.TENANT.FIELD` | `sent`, `into_switch`, `out_of_switch`, `received`, `drops`, `drops.CAUSE`, summed; of the lab's guests, and where hosts have simulated switches (`[network.host_switch]`) |
 //! | `deadlocks` | cycles of pauses, all repeats together |
 //! | `enforcement.COUNTER` | summed over hosts |
 //! | `derived.NAME` | what the world derived |
@@ -385,6 +385,11 @@ impl Quantity {
             Self::Deadlocks => Some(variant.deadlocks.len() as f64),
             Self::CpuIdleMin => variant.cpu_idle_min,
         }
+    }
+
+    /// Whether it counts frames or drops at vNICs.
+    pub fn is_of_vnics(&self) -> bool {
+        matches!(self, Self::Vnics(..))
     }
 
     /// Whether it counts drops at vNICs.

@@ -24,6 +24,7 @@ use crate::{
     inherit,
     inspect::Inspect,
     parameters,
+    places::Places,
     published::Publication,
     resolve::{self, Checks},
 };
@@ -352,7 +353,11 @@ fn read_expectations(mut expect: Node, experiment: &Experiment, sink: &Sink) -> 
     });
     let read = |node: &Node| {
         let table = Table::root(node, sink);
-        let parse = |name: &str, item: &Item<'_>| item.parse(|text| Expectation::parse(name, text));
+        let parse = |name: &str, item: &Item<'_>| {
+            let mut line = item.parse(|text| Expectation::parse(name, text))?;
+            line.places = Places::of_item(item);
+            Some(line)
+        };
         read_lines(&table, parse, |expectation, item| {
             check_figures(&expectation.figures(), item, &experiment.variants);
             if expectation.is_of_runs() && experiment.repeats < 2 {

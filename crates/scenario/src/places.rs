@@ -28,8 +28,13 @@ impl PartialEq for Places {
 impl Places {
     /// Of `root` and of every key below.
     pub fn of(root: &Table<'_>) -> Self {
+        Self::of_item(root.item())
+    }
+
+    /// Of one key and of every key below.
+    pub(crate) fn of_item(item: &Item<'_>) -> Self {
         let mut places = Self::default();
-        places.add(root.item());
+        places.add(item);
         places
     }
 
@@ -62,6 +67,16 @@ impl Places {
                 return Problem::of_key(path, complaint);
             }
             known = known.rfind(['.', '[']).map_or("", |end| &known[..end]);
+        }
+    }
+
+    /// A problem of the first key of all, which a file calls `name`.
+    pub(crate) fn problem_of_first(&self, name: &str, reason: &str, advice: &str) -> Problem {
+        let complaint = Complaint::new(reason, advice);
+        let first = self.paths.first().and_then(|path| self.places.get(path));
+        match first {
+            Some(place) => place.problem(name, complaint),
+            None => Problem::of_key(name, complaint),
         }
     }
 

@@ -107,7 +107,8 @@ pub struct VariantResult {
     pub fct_us: BTreeMap<String, FctQuantiles>,
     /// Every direction of every switch-side link queue.
     pub links: Vec<LinkResult>,
-    /// Guests' adapters and the ports of their hosts' switches; of the lab only.
+    /// Guests' adapters and the ports of their hosts' switches; simulated where hosts have switches
+    /// (`[network.host_switch]`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vnics: Vec<VnicResult>,
     /// Counters of enforcement, summed over hosts.
@@ -300,7 +301,8 @@ pub struct VnicResult {
     /// Taken by the adapter.
     pub received: u64,
     /// Dropped, by place: `vnic_transmit` and `vnic_receive` by the adapter, `socket` for a full
-    /// socket (datagrams, over the whole run), and what the port of the switch counts.
+    /// socket (datagrams, over the whole run), and what the port of the switch counts. Simulated
+    /// ones have `vnic_transmit` and, for a full receive ring, `full`.
     pub drops: BTreeMap<String, u64>,
 }
 

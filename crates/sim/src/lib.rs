@@ -28,6 +28,7 @@ pub mod message_headers;
 pub mod net;
 pub mod packet;
 mod trace;
+mod vnics;
 pub mod wheel;
 pub mod world;
 

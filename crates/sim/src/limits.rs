@@ -3,14 +3,43 @@
 use sluicegate_core::cc::Algorithm;
 use sluicegate_fabric::routing::{Routing, fits_conga};
 use sluicegate_scenario::{
-    experiment::{TrafficKind, Variant, congestion_controls},
+    experiment::{Experiment, TrafficKind, Variant, congestion_controls},
     world::Problem,
 };
 
-use crate::packet::HOSTS_MAX;
+use crate::{packet::HOSTS_MAX, world::NAME};
 
 /// Each with its key and what to do.
-pub fn of(variant: &Variant) -> Vec<Problem> {
+pub fn of(experiment: &Experiment) -> Vec<Problem> {
+    let variants = experiment.variants.iter();
+    let of_variants = variants.flat_map(of_variant);
+    of_variants.chain(of_expectations(experiment)).collect()
+}
+
+/// Lines that compare frames at vNICs, of variants whose hosts have no switch that counts them.
+fn of_expectations(experiment: &Experiment) -> impl Iterator<Item = Problem> {
+    let has_switches = |name: &str| {
+        let named = experiment.variants.iter().find(|v| v.name == name);
+        named.is_none_or(|variant| variant.host_switch.is_some())
+    };
+    let lines = experiment.expectations.iter();
+    let lines = lines.filter(|line| line.is_for(NAME));
+    lines.filter_map(move |line| {
+        let figures = line.figures();
+        let uncounted =
+            (figures.iter()).find(|it| it.quantity.is_of_vnics() && !has_switches(&it.variant))?;
+        let reason = format!(
+            "variant \"{}\" has no [network.host_switch], so that no frames are counted at vNICs",
+            uncounted.variant
+        );
+        Some(line.problem(&reason, EXPECT_ADVICE))
+    })
+}
+
+const EXPECT_ADVICE: &str =
+    "give its hosts a switch, move the line to [expect.lab], or run it in the lab (--world lab)";
+
+fn of_variant(variant: &Variant) -> Vec<Problem> {
     let mut found = of_tenants(variant);
     let blasts = variant.traffic.iter();
     found.extend(
@@ -113,6 +142,23 @@ mod tests {
         assert_eq!(found.len(), 1, "{found:#?}");
         let expected = "t.toml:4:8: traffic.x.kind: simulated tenants have no raw sockets";
         assert!(found[0].starts_with(expected), "{}", found[0]);
+    }
+
+    #[test]
+    fn lines_on_vnics_are_refused_where_no_switch_counts_them() {
+        let rest = "[traffic.b]\nkind = 'bulk'\n[variant.without]\n[variant.with]\n\
+            network.host_switch = { lossless = true }\n[expect]\nfirst = 'with.vnics.all.drops == 0'\n\
+            second = 'with.vnics.all.sent == without.vnics.s1.sent'\n[expect.sim]\n\
+            third = 'without.vnics.all.drops.full == 0'\n[expect.lab]\n\
+            fourth = 'without.vnics.all.received > 0'\n";
+        let found = refusal(rest);
+        let reason = "variant \"without\" has no [network.host_switch], so that no frames are counted at vNICs; \
+            give its hosts a switch, move the line to [expect.lab], or run it in the lab (--world lab)";
+        let expected = [
+            "t.toml:10:10: expect.second: ",
+            "t.toml:12:9: expect.sim.third: ",
+        ];
+        assert_eq!(found, expected.map(|place| format!("{place}{reason}")));
     }
 
     #[test]

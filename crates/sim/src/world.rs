@@ -20,6 +20,7 @@ use sluicegate_scenario::{
     },
     world::{Observer, Outcome, Problem, World},
 };
+use sluicegate_vswitch::Passed;
 
 use crate::{
     build::{self, FabricOf},
@@ -31,7 +32,11 @@ use crate::{
     measure::{self, Backlogs, Counts, Queue},
     net::{Net, Plain},
     trace::Traces,
+    vnics,
 };
+
+/// As given to `--world`.
+pub(crate) const NAME: &str = "sim";
 
 /// Samples of queues and windows in a run.
 const SAMPLES: u64 = 500;
@@ -73,11 +78,11 @@ pub struct Sim {
 
 impl World for Sim {
     fn name(&self) -> &'static str {
-        "sim"
+        NAME
     }
 
     fn limits(&self, experiment: &Experiment) -> Vec<Problem> {
-        experiment.variants.iter().flat_map(limits::of).collect()
+        limits::of(experiment)
     }
 
     fn run(
@@ -139,6 +144,14 @@ struct Run<'a, F> {
     failed: Vec<bool>,
 }
 
+/// The counters at the beginning of measured time.
+#[derive(Default)]
+struct Before {
+    /// Of queues, then of adapters.
+    queues: Vec<Counts>,
+    vnics: Vec<Passed>,
+}
+
 impl<'a, F: FabricOf> Run<'a, F> {
     fn build(variant: &'a Variant, seed: u64, threads: usize) -> Result<Self> {
         let flows = workload::flows(variant);
@@ -190,15 +203,14 @@ impl<'a, F: FabricOf> Run<'a, F> {
     }
 
     fn measure(mut self, observer: &mut dyn Observer) -> Result<Outcome> {
-        let mut before = Vec::new();
+        let mut before = Before::default();
         let mut live = Live::new(self.variant.warmup + self.variant.duration);
         self.engine.begin();
         for (at_ps, stop) in self.stops() {
             self.run_until(at_ps, &mut live, observer)?;
             match stop {
                 Stop::Measure => {
-                    let all = self.queues.iter().chain(&self.adapters);
-                    before = all.map(|queue| queue.counts(&mut self.engine)).collect();
+                    before = self.counts();
                     self.begin_measuring_backlogs();
                 }
                 Stop::Event(index) => self.act(index),
@@ -433,7 +445,15 @@ impl<'a, F: FabricOf> Run<'a, F> {
         }
     }
 
-    fn outcome(mut self, before: &[Counts]) -> Outcome {
+    fn counts(&mut self) -> Before {
+        let all = self.queues.iter().chain(&self.adapters);
+        Before {
+            queues: all.map(|queue| queue.counts(&mut self.engine)).collect(),
+            vnics: vnics::passed(&mut self.engine, self.variant),
+        }
+    }
+
+    fn outcome(mut self, before: &Before) -> Outcome {
         for net in self.engine.nets() {
             let stages = net
                 .hosts
@@ -449,7 +469,8 @@ impl<'a, F: FabricOf> Run<'a, F> {
                 .map(|(name, count)| ((*name).to_owned(), count))
                 .collect(),
         };
-        let (of_queues, of_adapters) = before.split_at(self.queues.len().min(before.len()));
+        let queues = &before.queues;
+        let (of_queues, of_adapters) = queues.split_at(self.queues.len().min(queues.len()));
         let result = |engine: &mut Engine<App, F>, (queue, before): (&Queue, _)| {
             queue.result(engine, before)
         };
@@ -480,6 +501,8 @@ impl<'a, F: FabricOf> Run<'a, F> {
             cpu_idle_min: None,
         });
         result.deadlocks.extend(self.deadlock);
+        let passed = vnics::passed(&mut self.engine, &as_run);
+        result.vnics = vnics::results(&as_run, &before.vnics, &passed);
         let nets = self.engine.nets();
         let overflows = nets.filter_map(|net| F::converged(net)?.fabric.resequence_overflows());
         if let Some(overflows) = overflows.reduce(|sum, own| sum + own) {

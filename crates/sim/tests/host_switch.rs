@@ -2,7 +2,7 @@
 
 mod support;
 
-use sluicegate_scenario::results::VariantResult;
+use sluicegate_scenario::results::{VariantResult, VnicResult};
 use sluicegate_sim::Threads;
 use support::run_on;
 
@@ -92,6 +92,110 @@ fn a_lossless_switch_behind_a_lossless_network_drops_nothing_at_any_load() {
             }
         }
     }
+}
+
+/// Of the vNICs of a host, or of all whose names begin so.
+fn at_vnics(result: &VariantResult, host: &str, of: fn(&VnicResult) -> u64) -> u64 {
+    let vnics = result.vnics.iter();
+    let those = vnics.filter(|vnic| vnic.tenant.starts_with(host));
+    those.map(of).sum()
+}
+
+fn dropped(vnic: &VnicResult, cause: &str) -> u64 {
+    vnic.drops.get(cause).copied().unwrap_or(0)
+}
+
+/// No frame is on its way when measured time begins or ends, so that what has passed a point has
+/// passed the next one, or was dropped between them.
+fn assert_no_frame_is_missing(result: &VariantResult, case: &str) {
+    for vnic in &result.vnics {
+        let lost = dropped(vnic, "vnic_transmit");
+        assert_eq!(vnic.sent, vnic.into_switch + lost, "{case}: {vnic:?}");
+        assert_eq!(vnic.out_of_switch, vnic.received, "{case}: {vnic:?}");
+    }
+    let all = |of| at_vnics(result, "h", of);
+    let full = all(|vnic| dropped(vnic, "full"));
+    assert_eq!(full, drops(result, "vnic_receive"), "{case}");
+    let transmit = all(|vnic| dropped(vnic, "vnic_transmit"));
+    assert_eq!(transmit, drops(result, "vnic_transmit"), "{case}");
+    // Between 3 and 4 are the switches of two hosts, and the network where they are not the same.
+    let lost = all_drops(result) - transmit;
+    let (entered, put) = (all(|vnic| vnic.into_switch), all(|vnic| vnic.out_of_switch));
+    assert_eq!(entered, put + lost, "{case}: {:?}", result.links);
+    // At the first host, to which all others send.
+    let link = |id| result.links.iter().find(|link| link.id == id);
+    let came = link("switch>h1").map_or(0, |link| link.sent);
+    let left = link("h1>switch").map_or(0, |link| link.sent);
+    let arrival = link("h1>switch").and_then(|link| link.drops.get("arrival"));
+    let entered = at_vnics(result, "h1", |vnic| vnic.into_switch);
+    let put = at_vnics(result, "h1", |vnic| vnic.out_of_switch);
+    let full = at_vnics(result, "h1", |vnic| dropped(vnic, "full"));
+    // What acknowledges leaves; results have the adapter's count only where something is dropped.
+    if left > 0 || result.flows[0].datagrams.is_some() {
+        let uplink = link("h1>switch").and_then(|link| link.drops.get("uplink"));
+        let gone = left + uplink.unwrap_or(&0) + arrival.unwrap_or(&0);
+        assert_eq!(entered + came, put + full + gone, "{case}");
+    }
+}
+
+/// What sockets have taken comes to vNICs, and what vNICs have received to sockets.
+fn assert_applications_are_behind_vnics(result: &VariantResult, case: &str) {
+    for vnic in &result.vnics {
+        let (host, number) = vnic.tenant.split_once('-').unwrap();
+        let flows = result
+            .flows
+            .iter()
+            .filter(|flow| flow.tenant == vnic.tenant);
+        let sent: u64 = flows.map(|flow| flow.datagrams.unwrap().sent).sum();
+        assert_eq!(vnic.sent, sent, "{case}: {vnic:?}");
+        let traffic = match (host, number) {
+            ("h1", "4") => "local",
+            ("h1", "1") => "remote",
+            _ => "",
+        };
+        let flows = result.flows.iter().filter(|flow| flow.traffic == traffic);
+        let received: u64 = flows.map(|flow| flow.datagrams.unwrap().received).sum();
+        assert_eq!(vnic.received, received, "{case}: {vnic:?}");
+    }
+}
+
+#[test]
+fn each_frame_passes_the_next_point_or_is_dropped_before() {
+    let enforced = "[variant.enforced]\nenforcement = { hosts = 'all', policy = { rule = [\
+        { algorithm = 'dctcp', mode = 'enforce' }] } }\n";
+    for traffic in [DATAGRAMS, BULK] {
+        for load in LOADS {
+            let buffer = match traffic {
+                BULK => "",
+                _ => "\nsocket_buffer = '20KB'",
+            };
+            let timed = format!("{traffic}{buffer}\nstart = '6ms'\nstop = '30ms'");
+            let text = scenario(&timed, load, enforced).replace("'60ms'", "'400ms'");
+            let results = run(&text);
+            assert_eq!(results.len(), 5);
+            for result in &results {
+                let case = format!("{} {traffic} {load}", result.name);
+                assert_eq!(result.vnics.len(), 12, "{case}");
+                assert!(
+                    at_vnics(result, "h1-4", |vnic| vnic.received) > 100,
+                    "{case}"
+                );
+                assert_no_frame_is_missing(result, &case);
+                if traffic == DATAGRAMS {
+                    assert_applications_are_behind_vnics(result, &case);
+                }
+            }
+            let full = |of: usize| at_vnics(&results[of], "h1", |vnic| dropped(vnic, "full"));
+            assert!(full(0) > 0 && full(1) > 0, "lossy: {traffic} {load}");
+            assert_eq!((full(2), full(3)), (0, 0), "lossless: {traffic} {load}");
+        }
+    }
+}
+
+#[test]
+fn without_such_switches_no_vnic_is_counted() {
+    let text = "duration = '5ms'\n[network]\ntopology = 'star'\n[traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n";
+    assert!(run(text)[0].vnics.is_empty());
 }
 
 #[test]

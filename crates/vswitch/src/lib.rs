@@ -13,11 +13,13 @@
 
 pub mod filter;
 pub mod learning;
+pub mod passed;
 pub mod point;
 pub mod switch;
 pub mod table;
 pub mod vnic;
 
+pub use passed::Passed;
 pub use point::{Bound, Point, WhenFull};
 pub use switch::{Config, Handover, Place, Side, Switch};
 pub use table::Connection;

@@ -17,6 +17,7 @@
 use std::collections::VecDeque;
 
 use crate::{
+    passed::{Passed, Tally},
     point::{Bound, Load, Point, Queue, WhenFull},
     table::Connection,
     vnic::Vnics,
@@ -270,6 +271,8 @@ pub struct Switch<P, S> {
     /// See [`Switch::is_calm`].
     calm: bool,
     drops: [u64; Place::NAMES.len()],
+    /// See [`Switch::with_counts`].
+    tally: Option<Box<Tally>>,
 }
 
 impl<P, S: Connection> Switch<P, S> {
@@ -287,6 +290,7 @@ impl<P, S: Connection> Switch<P, S> {
             named: None,
             calm: true,
             drops: [0; Place::NAMES.len()],
+            tally: None,
         }
     }
 
@@ -297,6 +301,14 @@ impl<P, S: Connection> Switch<P, S> {
     pub fn with_priorities(mut self, priorities: u8, lossy: u8) -> Self {
         self.priorities = u16::from(priorities.max(1));
         self.lossy = lossy;
+        self
+    }
+
+    /// Counts packets at the points that they pass ([`Switch::passed`]), for switches that store
+    /// every packet: no exit is ever ready, and no packet is removed.
+    #[must_use]
+    pub fn with_counts(mut self) -> Self {
+        self.tally = Some(Box::default());
         self
     }
 
@@ -375,6 +387,10 @@ impl<P, S: Connection> Switch<P, S> {
     /// Sets whether the receiver behind an exit takes the next packet at once. At first all do.
     #[inline]
     pub fn set_ready(&mut self, to: Side, ready: bool) {
+        debug_assert!(
+            !ready || self.tally.is_none(),
+            "what is not stored is not counted"
+        );
         if self.is_ready(to) != ready {
             self.exit(to).ready = ready;
             self.update_calm();
@@ -473,9 +489,11 @@ impl<P, S: Connection> Switch<P, S> {
     fn keep(&mut self, from: Side, to: Side, packet: P, bytes: u32) -> Handover {
         let (exit_point, entrance_point) = (self.config.exit(to), self.config.entrance(from));
         let (load, when_full) = (self.load(from), self.when_full(exit_point, to));
+        let sides = [from.index(), to.index()];
         let exit = self.exit(to);
         if exit.turns.is_empty() && exit_point.bound.fits(exit.queue.load(), bytes) {
             exit.queue.push(packet, bytes);
+            self.count(|tally| tally.passes_at_once(sides));
             return Handover::Taken;
         }
         let place = match when_full {
@@ -483,12 +501,23 @@ impl<P, S: Connection> Switch<P, S> {
             WhenFull::HoldBack if entrance_point.bound.fits(load, bytes) => {
                 exit.wait(from.index(), packet, bytes);
                 self.entrance(from.index()).add(bytes);
+                self.count(|tally| tally.waits(sides));
                 return Handover::Taken;
             }
             WhenFull::HoldBack => Place::entrance(from),
         };
         self.drops[place as usize] += 1;
+        self.count(|tally| match when_full {
+            WhenFull::Drop => tally.overflows(sides),
+            WhenFull::HoldBack => tally.is_refused(sides),
+        });
         Handover::Dropped(place)
+    }
+
+    fn count(&mut self, note: impl FnOnce(&mut Tally)) {
+        if let Some(tally) = &mut self.tally {
+            note(tally);
+        }
     }
 
     fn entrance(&mut self, index: usize) -> &mut Load {
@@ -514,15 +543,21 @@ impl<P, S: Connection> Switch<P, S> {
 
     /// The receiver behind an exit takes its next packet. Packets in the entrances move on.
     pub fn take(&mut self, to: Side) -> Option<P> {
-        let bound = self.config.exit(to).bound;
-        let exit = self.exits.get_mut(to.index())?;
+        let (bound, number) = (self.config.exit(to).bound, to.index());
+        let exit = self.exits.get_mut(number)?;
         let first = exit.queue.pop().map(|(packet, _)| packet);
         let taken = first.or_else(|| {
             let (entrance, packet, bytes) = exit.next(|_| true)?;
             self.entrances[entrance].remove(bytes);
+            if let Some(tally) = &mut self.tally {
+                tally.moves_on([entrance, number]);
+            }
             Some(packet)
         });
-        let exit = &mut self.exits[to.index()];
+        if let (Some(tally), Some(_)) = (&mut self.tally, &taken) {
+            tally.is_taken(number);
+        }
+        let exit = &mut self.exits[number];
         loop {
             let waiting = exit.queue.load();
             let Some((entrance, packet, bytes)) = exit.next(|bytes| bound.fits(waiting, bytes))
@@ -531,6 +566,9 @@ impl<P, S: Connection> Switch<P, S> {
             };
             self.entrances[entrance].remove(bytes);
             exit.queue.push(packet, bytes);
+            if let Some(tally) = &mut self.tally {
+                tally.moves_on([entrance, number]);
+            }
         }
     }
 
@@ -562,6 +600,7 @@ impl<P, S: Connection> Switch<P, S> {
 
     /// Removes waiting packets that `keep` does not want, and returns them.
     pub fn remove(&mut self, mut keep: impl FnMut(&P) -> bool) -> Vec<P> {
+        debug_assert!(self.tally.is_none(), "what is removed is not counted");
         let mut removed = Vec::new();
         for exit in &mut self.exits {
             exit.queue
@@ -606,6 +645,33 @@ impl<P, S: Connection> Switch<P, S> {
     pub fn exit_load(&self, to: Side) -> Load {
         let exit = self.exits.get(to.index());
         exit.map_or(Load::default(), |exit| exit.queue.load())
+    }
+
+    /// Packets of a side so far, by the points that they have passed; all 0 if the switch does not
+    /// count them.
+    pub fn passed(&self, side: Side) -> Passed {
+        let tally = self.tally.as_ref();
+        tally.map_or(Passed::default(), |tally| tally.of(side.index()))
+    }
+
+    /// Checks that each packet that has passed a point has passed the next one, was dropped between
+    /// them, or waits there.
+    ///
+    /// # Errors
+    /// The two points between which packets are missing, and how many passed each.
+    pub fn balance(&self) -> Result<(), String> {
+        let Some(tally) = &self.tally else {
+            return Ok(());
+        };
+        let waits = |index: usize| self.entrances.get(index).map_or(0, |load| load.packets);
+        let queued = |index: usize| {
+            let exit = self.exits.get(index);
+            exit.map_or(0, |exit| exit.queue.load().packets)
+        };
+        tally.balance(
+            |index| [waits(index) as u64, queued(index) as u64],
+            &self.drops,
+        )
     }
 
     /// Packets dropped, by [`Place`].

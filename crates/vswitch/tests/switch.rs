@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 use sluicegate_vswitch::{
-    Bound, Config, Handover, Point, Side, Switch, WhenFull, point::Load, switch::Place,
+    Bound, Config, Handover, Passed, Point, Side, Switch, WhenFull, point::Load, switch::Place,
 };
 
 const VNICS: u16 = 3;
@@ -250,6 +250,102 @@ proptest! {
         prop_assert!(world.held.is_empty(), "held back for ever: {:?}", world.held);
         prop_assert!(!world.switch.waits());
         prop_assert!(world.switch.is_calm() && world.switch.lets_through(Side::Uplink));
+    }
+}
+
+/// A switch that stores every packet, with packets by the points that the test has seen them pass.
+struct Counted {
+    switch: Switch<Packet, u32>,
+    seen: [Passed; SIDES],
+    drops: u64,
+}
+
+impl Counted {
+    fn new(config: Config) -> Self {
+        let mut switch = Switch::new(7, config, None).with_counts();
+        (0..SIDES).for_each(|index| switch.set_ready(side(index), false));
+        Self {
+            switch,
+            seen: [Passed::default(); SIDES],
+            drops: 0,
+        }
+    }
+
+    fn send(&mut self, sender: u32, to: usize, bytes: u32) {
+        let from = entrance_of(sender);
+        let packet = Packet {
+            flow: (sender, to),
+            number: 0,
+            bytes,
+        };
+        let handover = self
+            .switch
+            .offer(side(from), sender, side(to), packet, bytes);
+        match handover {
+            Handover::Held => return,
+            Handover::Through => panic!("no exit is ready"),
+            Handover::Taken => {}
+            Handover::Dropped(place) => {
+                self.drops += 1;
+                match place {
+                    Place::Transmit | Place::Arrival => self.seen[from].refused += 1,
+                    Place::Uplink | Place::Receive => self.seen[to].overflowed += 1,
+                }
+            }
+        }
+        self.seen[from].offered += 1;
+    }
+
+    fn take(&mut self, exit: usize) -> bool {
+        let taken = self.switch.take(side(exit)).is_some();
+        self.seen[exit].taken += u64::from(taken);
+        while self.switch.resume().is_some() {}
+        taken
+    }
+
+    /// What has entered or was put follows from what is seen from outside and what waits.
+    fn check(&self) -> Result<(), TestCaseError> {
+        let sum = |of: fn(&Passed) -> u64| self.seen.iter().map(of).sum::<u64>();
+        let mut entered = 0;
+        for index in 0..SIDES {
+            let (side, seen) = (side(index), self.seen[index]);
+            let waits = self.switch.entrance_load(side).packets as u64;
+            let queued = self.switch.exit_load(side).packets as u64;
+            let expected = Passed {
+                entered: seen.offered - seen.refused - waits,
+                put: seen.taken + queued,
+                ..seen
+            };
+            entered += expected.entered;
+            prop_assert_eq!(self.switch.passed(side), expected, "{:?}", side);
+        }
+        let queued = (0..SIDES).map(|index| self.switch.exit_load(side(index)).packets as u64);
+        let put = sum(|seen| seen.taken) + queued.sum::<u64>();
+        prop_assert_eq!(entered, put + sum(|seen| seen.overflowed));
+        prop_assert_eq!(self.drops, sum(|seen| seen.refused + seen.overflowed));
+        prop_assert_eq!(self.switch.balance(), Ok(()));
+        Ok(())
+    }
+}
+
+proptest! {
+    #[test]
+    fn packets_are_counted_at_each_point(config in config(), steps in prop::collection::vec(step(), 1..300)) {
+        let mut counted = Counted::new(config);
+        for step in steps {
+            match step {
+                Step::Send(sender, to, bytes) => counted.send(sender, to, bytes),
+                Step::Ready(..) => {}
+                Step::Take(exit) => drop(counted.take(exit)),
+            }
+            counted.check()?;
+        }
+        for exit in 0..SIDES {
+            while counted.take(exit) {}
+        }
+        counted.check()?;
+        let all: Passed = (0..SIDES).map(|index| counted.switch.passed(side(index))).sum();
+        prop_assert_eq!(all.offered, all.refused + all.overflowed + all.taken);
     }
 }
 

@@ -10,6 +10,8 @@ pub const CASES: &[&str] = &[
      [expect]\nmuch = 'a.goodput_bps.sum > 1'\n[published]\nmuch = 'a.goodput_bps.sum ~ 2'\n\
      [[parameter]]\npath = 'sim.burst'\norigin = 'chosen: why'\nvalue = '2us'\nhalf = '1us'\ndouble = '4us'\n",
     "extends = 'base.toml'\n[network]\ntopology = 'dumbbell'\n",
+    "[variant.a]\n<|network.host_switch.lossless = true\n>[lab]\nswitch = 'sluicegate'\n[tenant.default]\nkind = 'guest'\n\
+     [expect]\nfew = 'a.vnics.all.drops == 0'\n",
     "[interval.part]\nstart = '3s'\nstop = '4s'\n",
     "[lab]\noffloads = true\n",
     "[tenant.default]\nkind = 'guest'\n[lab]\nswitch = '<ovs|ovs-dpdk>'\noffloads = true\n\

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use maud::{Markup, html};
-use sluicegate_scenario::results::{FlowResult, LinkResult, Results, VariantResult};
+use sluicegate_scenario::results::{FlowResult, LinkResult, Results, VariantResult, VnicResult};
 
 use super::data::{self, Plots};
 use crate::{
@@ -21,6 +21,7 @@ pub fn comparison(results: &Results, plots: &Plots) -> Markup {
         @if let Some(variants) = comparison::variants(&[results]) { (grid(&variants, plots)) }
         @if let Some(completions) = comparison::completions(&[results]) { (grid(&completions, plots)) }
         @if let Some(programs) = comparison::programs(&[results]) { (grid(&programs, plots)) }
+        @if let Some(points) = comparison::points(&[results]) { (grid(&points, plots)) }
         @if let Some(published) = comparison::published(&results.published) { (grid(&published, plots)) }
         dl.titles {
             @for (variant, shown) in results.variants.iter().zip(&plots.variants) {
@@ -80,6 +81,7 @@ pub fn details(results: &Results) -> Markup {
     let derived = comparison::by_name(results, |v| &v.derived, |v| units::plain(*v));
     let counters = comparison::by_name(results, |v| &v.enforcement, u64::to_string);
     let with_flows = || results.variants.iter().filter(|v| !v.flows.is_empty());
+    let with_vnics = || results.variants.iter().filter(|v| !v.vnics.is_empty());
     let with_links = || results.variants.iter().filter(|v| !v.links.is_empty());
     html! {
         h2 { "Details" }
@@ -89,6 +91,9 @@ pub fn details(results: &Results) -> Markup {
         }
         @if with_links().next().is_some() {
             (fold("Link queues", false, html! { @for variant in with_links() { (links(variant)) } }))
+        }
+        @if with_vnics().next().is_some() {
+            (fold("Frames at vNICs", false, html! { @for variant in with_vnics() { (vnics(variant)) } }))
         }
         @if let Some(counters) = counters { (fold("Enforcement counters", false, named("counter", counters))) }
         @if !results.conditions.outside.is_empty() {
@@ -151,7 +156,7 @@ fn links(variant: &VariantResult) -> Markup {
             tbody { @for link in rows { tr {
                 th scope="row" { (link.id) } td { @if link.bottleneck { "yes" } }
                 td.figure { (link.sent) } td.figure { (link.sent_bytes) }
-                td.figure { (figures::drops(link)) } td { (causes(link)) }
+                td.figure { (figures::drops(link)) } td { (causes(&link.drops)) }
                 td.figure { (link.marks) } td.figure { (marked(link)) }
                 td.figure { (size.write(link.queue_bytes.p50)) } td.figure { (size.write(link.queue_bytes.p99)) }
                 td.figure { (size.write(link.queue_bytes.max)) }
@@ -160,14 +165,31 @@ fn links(variant: &VariantResult) -> Markup {
     }
 }
 
-fn causes(link: &LinkResult) -> String {
-    let causes: Vec<_> = link
-        .drops
-        .iter()
-        .filter(|(_, n)| **n > 0)
-        .map(|(cause, n)| format!("{cause} {n}"))
-        .collect();
-    causes.join(", ")
+fn vnics(variant: &VariantResult) -> Markup {
+    let rows = variant.vnics.iter().collect();
+    let rows = data::busiest(rows, ROWS_SHOWN, |vnic: &&VnicResult| {
+        (vnic.sent + vnic.out_of_switch) as f64
+    });
+    html! {
+        table {
+            (caption(variant, variant.vnics.len(), "with most frames"))
+            thead { tr {
+                th { "vNIC of" } th.figure { "sent" br; small { "2" } } th.figure { "into switch" br; small { "3" } }
+                th.figure { "out of switch" br; small { "4" } } th.figure { "received" br; small { "5" } }
+                th.figure { "drops" } th { "by cause" }
+            } }
+            tbody { @for vnic in rows { tr {
+                th scope="row" { (vnic.tenant) }
+                td.figure { (vnic.sent) } td.figure { (vnic.into_switch) }
+                td.figure { (vnic.out_of_switch) } td.figure { (vnic.received) }
+                td.figure { (vnic.drops.values().sum::<u64>()) } td { (causes(&vnic.drops)) }
+            } } }
+        }
+    }
+}
+
+fn causes(drops: &BTreeMap<String, u64>) -> String {
+    figures::causes(drops.iter().map(|(cause, count)| (cause.as_str(), *count)))
 }
 
 fn marked(link: &LinkResult) -> String {

@@ -130,7 +130,8 @@ impl Host {
     /// full places drop.
     #[must_use]
     pub fn with_forwarder(mut self, forwarder: Forwarder, lossy: u8) -> Self {
-        self.switch = self.switch.with_priorities(forwarder.priorities(), lossy);
+        let switch = self.switch.with_priorities(forwarder.priorities(), lossy);
+        self.switch = switch.with_counts();
         for side in forwarder.sides() {
             self.switch.set_ready(side, false);
         }

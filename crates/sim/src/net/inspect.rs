@@ -3,9 +3,9 @@
 use sluicegate_core::abi::{Flow, FlowKey};
 use sluicegate_fabric::graph::HostId;
 use sluicegate_tcp::Endpoint;
-use sluicegate_vswitch::Vnics;
+use sluicegate_vswitch::{Passed, Vnics};
 
-use super::{EndId, Net, PacketFabric, key};
+use super::{EndId, Host, Net, PacketFabric, key};
 use crate::packet::NO_END;
 
 /// The state of an end of a connection.
@@ -40,12 +40,28 @@ impl<F: PacketFabric> Net<F> {
         }
     }
 
+    /// Packets at the points of a tenant's vNIC so far, of all priorities; `None` where the switch
+    /// of its host has no processor.
+    pub fn passed(&self, tenant: u32) -> Option<Passed> {
+        let host = self.layout.tenants[tenant as usize].host;
+        let machine = &self.hosts[host.index()];
+        let (forwarder, vnic) = (machine.forwarder.as_ref()?, self.layout.vnic(tenant));
+        let of_priority = |priority| machine.switch.passed(forwarder.vnic(vnic, priority));
+        Some((0..forwarder.priorities()).map(of_priority).sum())
+    }
+
     /// Checks that every packet is accounted for: sent + duplicated = handed over + consumed +
-    /// policed + dropped + under way + waiting for a host that stands still.
+    /// policed + dropped + under way + waiting for a host that stands still. The same at each point of
+    /// switches that count.
     ///
     /// # Errors
     /// The balance, if it is not zero.
     pub fn account(&self) -> Result<(), String> {
+        for (host, machine) in HostId::enumerate(&self.hosts) {
+            let balance = machine.switch.balance();
+            balance.map_err(|lacks| format!("the switch of host {}, {lacks}", host.0))?;
+        }
+        self.account_for_vnics()?;
         let books = self.fabric.books();
         let switches = self.hosts.iter().map(|host| &host.switch);
         let in_switches: u64 = switches.clone().map(|switch| switch.packets() as u64).sum();
@@ -71,5 +87,23 @@ impl<F: PacketFabric> Net<F> {
             self.counts.exported,
             self.post.part
         ))
+    }
+
+    /// Checks that what stacks and sockets have sent has come to the switches of their hosts, where
+    /// these have processors.
+    fn account_for_vnics(&self) -> Result<(), String> {
+        if !self.hosts.iter().all(Host::forwards_in_time) {
+            return Ok(());
+        }
+        let tenants = 0..self.layout.tenants.len() as u32;
+        let passed: Passed = tenants.filter_map(|tenant| self.passed(tenant)).sum();
+        let sent = self.counts.sent + self.counts.facks - self.counts.policed;
+        match passed.offered == sent {
+            true => Ok(()),
+            false => Err(format!(
+                "{sent} packets were sent and {} have come to switches of hosts",
+                passed.offered
+            )),
+        }
     }
 }
