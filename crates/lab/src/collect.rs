@@ -28,6 +28,8 @@ pub struct Observed<'a> {
     pub vnics: Vec<VnicResult>,
     /// Queues over the whole run, warm-up and last retransmissions included.
     pub links_whole_run: Vec<LinkResult>,
+    /// Frames that found a queue of a guest's port full, over the whole run as well.
+    pub ports_whole_run: u64,
     /// Losses between namespaces.
     pub outside: BTreeMap<String, u64>,
     /// How late an emulated fabric was in measured time.
@@ -138,15 +140,23 @@ fn holds(observed: &Observed<'_>) -> Vec<String> {
     lines.collect()
 }
 
-/// Packets dropped at switch ports that are no bottleneck, during the whole run.
+/// The cause of a drop in front of a host's adapter.
+const UPLINK: &str = "uplink";
+
+/// Packets dropped at switch ports that are no bottleneck, during the whole run. A scenario is about
+/// those that a host's switch drops in front of its adapter if it says that the switch drops.
 fn elsewhere(observed: &Observed<'_>, notes: &mut Vec<String>) -> u64 {
     let others = observed
         .links_whole_run
         .iter()
         .filter(|link| !link.bottleneck);
+    let switch = observed.seen.variant.host_switch.as_ref();
+    let drops_by_intent = switch.is_some_and(|switch| switch.lossless == 0);
+    let counts = |cause: &str| !(drops_by_intent && cause == UPLINK);
     let mut sum = 0;
     for link in others {
-        let drops: u64 = link.drops.values().sum();
+        let drops = link.drops.iter().filter(|(cause, _)| counts(cause));
+        let drops: u64 = drops.map(|(_, count)| count).sum();
         if drops > 0 {
             sum += drops;
             notes.push(format!(
@@ -162,7 +172,8 @@ fn elsewhere(observed: &Observed<'_>, notes: &mut Vec<String>) -> u64 {
 /// explanation: the stacks follow the standards, and policing must not drop any of their packets.
 fn unexplained(observed: &Observed<'_>, notes: &mut Vec<String>) -> BTreeMap<String, u64> {
     let links = observed.links_whole_run.iter();
-    let mut drops = links.flat_map(|link| link.drops.values()).sum();
+    let mut drops: u64 = links.flat_map(|link| link.drops.values()).sum();
+    drops += observed.ports_whole_run;
     if observed.seen.variant.has_cheats() {
         drops += observed.seen.enforcement.get("policed").unwrap_or(&0);
     }

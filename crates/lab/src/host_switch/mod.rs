@@ -350,6 +350,22 @@ pub(crate) fn results(
     vnics.collect()
 }
 
+/// Causes of drops where a queue between a guest and its host's switch is full.
+const FULL: [&str; 3] = ["full", "queue", "packet_socket"];
+
+/// Frames that found such a queue full between two moments.
+pub(crate) fn found_full(before: &SwitchCounts, after: &SwitchCounts) -> u64 {
+    let ports = before.guests.iter().zip(&after.guests);
+    let grown = ports.map(|(before, after)| growth(&before.drops, &after.drops));
+    grown
+        .map(|drops| {
+            FULL.iter()
+                .filter_map(|cause| drops.get(*cause))
+                .sum::<u64>()
+        })
+        .sum()
+}
+
 fn growth(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let grown = after.iter().map(|(cause, count)| {
         let earlier = before.get(cause).copied().unwrap_or(0);
