@@ -168,3 +168,23 @@ pub(crate) fn maybe_run(
     }
     (first == KEEPER).then(|| keeper::run(arguments.next(), arguments.next()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_leaves_what_its_recovery_does_without() {
+        let without = |recovery| -> Vec<String> {
+            let kernel = Kernel::from(GuestKernel::Packaged).with_recovery(recovery);
+            assert!(kernel.parameters.iter().all(|(_, value)| value == "0"));
+            let names = kernel.parameters.into_iter().map(|(name, _)| name);
+            names.collect()
+        };
+        assert!(without(None).is_empty() && without(Some(Recovery::Rack)).is_empty());
+        let rack = ["net/ipv4/tcp_recovery", "net/ipv4/tcp_early_retrans"];
+        assert_eq!(without(Some(Recovery::Sack)), rack);
+        let sack = [rack[0], rack[1], "net/ipv4/tcp_sack"];
+        assert_eq!(without(Some(Recovery::NewReno)), sack);
+    }
+}

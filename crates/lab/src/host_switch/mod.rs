@@ -394,3 +394,24 @@ pub(crate) fn serve(mut arguments: impl Iterator<Item = OsString>) -> Result<Inf
         false => sluicegate::serve(&file),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_found_a_port_full_are_those_since_then() {
+        let counts = |full, policed| {
+            let drops = [("full".to_owned(), full), ("policed".to_owned(), policed)];
+            let port = PortCounts {
+                drops: drops.into(),
+                ..PortCounts::default()
+            };
+            SwitchCounts {
+                guests: vec![port.clone(), port],
+                ..SwitchCounts::default()
+            }
+        };
+        assert_eq!(found_full(&counts(3, 0), &counts(5, 9)), 4);
+    }
+}
