@@ -165,8 +165,11 @@ fn elsewhere(observed: &Observed<'_>, notes: &mut Vec<String>) -> u64 {
 /// Packets dropped at a link that is no bottleneck; not in front of it if its host's switch drops
 /// there by intent.
 fn unwanted(link: &LinkResult, by_intent: bool) -> u64 {
-    let counts = |cause: &str| !link.bottleneck && !(by_intent && cause == UPLINK);
-    let drops = link.drops.iter().filter(|(cause, _)| counts(cause));
+    if link.bottleneck {
+        return 0;
+    }
+    let drops = link.drops.iter();
+    let drops = drops.filter(|(cause, _)| !by_intent || *cause != UPLINK);
     drops.map(|(_, count)| count).sum()
 }
 
