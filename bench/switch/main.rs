@@ -44,7 +44,6 @@ use self::{
     driver::{Driver, LONG, PLAIN, SEGMENTS, SHORT},
     measure::{Acks, Guest, Span},
     stream::Clock,
-    tap::Space,
 };
 
 /// The CPU of the guests.
@@ -189,8 +188,12 @@ fn measure(
         Arm::Eventfd => return Ok(wake_up_figures(&wake::bare(arms::SWITCH_CPU, span)?).to_vec()),
         _ => {}
     }
-    // Interfaces are there before the switch that has them, and go after it.
-    let (_space, known) = interfaces(arm)?;
+    // Interfaces are there before the switch that has them, and go after it; and those that Open
+    // vSwitch makes for itself are in no namespace of others.
+    if arm.needs_root() {
+        tap::enter_namespace()?;
+    }
+    let known = interfaces(arm)?;
     let running = Running::start(arm, arm.ports(), program)?;
     let mut guests = match known {
         Some(guests) => {
@@ -269,15 +272,14 @@ fn wake_up_figures(times_ns: &[u64]) -> [(&'static str, f64); 2] {
         .map(|(figure, share)| (figure, quantile_us(times_ns, share)))
 }
 
-/// The guests of a switch whose ports are interfaces of the kernel, and their namespace.
-fn interfaces(arm: Arm) -> Result<(Option<Space>, Option<Vec<Guest>>)> {
-    let (space, taps) = match arm {
-        Arm::Bridge => Space::with_bridge()?,
-        Arm::Xdp => Space::with_pairs()?,
-        _ => return Ok((None, None)),
+/// The guests of a switch whose ports are interfaces of the kernel.
+fn interfaces(arm: Arm) -> Result<Option<Vec<Guest>>> {
+    let taps = match arm {
+        Arm::Bridge => tap::bridge()?,
+        Arm::Xdp => tap::pairs()?,
+        _ => return Ok(None),
     };
-    let guests = taps.into_iter().map(Guest::Tap);
-    Ok((Some(space), Some(guests.collect())))
+    Ok(Some(taps.into_iter().map(Guest::Tap).collect()))
 }
 
 fn guests(running: &Running, ports: usize, features: u64, buffer: u64) -> Result<Vec<Guest>> {

@@ -20,56 +20,47 @@ use sluicegate_dataplane::{offload::HEADER, tap::Tap};
 
 use crate::stream::{PATCH, PATCH_AT, Patch, Stream, mac};
 
-/// A network namespace; gone when dropped.
-pub struct Space(String);
+/// Moves the calling thread into a new network namespace. It has no name: it is gone with the last
+/// thread, process or interface's file that is in it, however they end.
+pub fn enter_namespace() -> Result<()> {
+    let name = format!("sg-bench-{}", process::id());
+    ip(&format!("netns add {name}"))?;
+    let file = File::open(format!("/run/netns/{name}"));
+    ip(&format!("netns del {name}"))?;
+    let kind = Some(LinkNameSpaceType::Network);
+    move_into_link_name_space(file?.as_fd(), kind).context("entering a namespace")?;
+    // Nothing but the benchmark's frames.
+    fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")?;
+    Ok(())
+}
 
-impl Space {
-    /// Makes one, and moves the calling thread into it.
-    fn enter() -> Result<Self> {
-        let name = format!("sg-bench-{}", process::id());
-        ip(&format!("netns add {name}"))?;
-        let space = Self(name);
-        let file = File::open(format!("/run/netns/{}", space.0))?;
-        let kind = Some(LinkNameSpaceType::Network);
-        move_into_link_name_space(file.as_fd(), kind).context("entering a namespace")?;
-        // Nothing but the benchmark's frames.
-        fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")?;
-        Ok(space)
-    }
+/// A bridge of three TAP interfaces, in the namespace of the calling thread.
+pub fn bridge() -> Result<[TapGuest; 3]> {
+    ip("link add br0 type bridge")?;
+    let guest = |name: &str| -> Result<TapGuest> {
+        let tap = Tap::open(name, false)?;
+        ip(&format!("link set dev {name} master br0 up"))?;
+        let file = tap.descriptor().try_clone_to_owned()?.into();
+        Ok(TapGuest::new(file, HEADER, Some(tap)))
+    };
+    let guests = [guest("a")?, guest("b")?, guest("c")?];
+    ip("link set dev br0 up")?;
+    Ok(guests)
+}
 
-    /// Enters one with a bridge of three TAP interfaces.
-    pub fn with_bridge() -> Result<(Self, [TapGuest; 3])> {
-        let space = Self::enter()?;
-        ip("link add br0 type bridge")?;
-        let guest = |name: &str| -> Result<TapGuest> {
-            let tap = Tap::open(name, false)?;
-            ip(&format!("link set dev {name} master br0 up"))?;
-            let file = tap.descriptor().try_clone_to_owned()?.into();
-            Ok(TapGuest::new(file, HEADER, Some(tap)))
-        };
-        let guests = [guest("a")?, guest("b")?, guest("c")?];
-        ip("link set dev br0 up")?;
-        Ok((space, guests))
-    }
-
-    /// Enters one with three pairs of interfaces: a switch may have `a`, `b` and `c`, and the
-    /// guests have the far ends.
-    pub fn with_pairs() -> Result<(Self, [TapGuest; 3])> {
-        let space = Self::enter()?;
-        let guest = |name: &str| -> Result<TapGuest> {
-            ip(&format!(
-                "link add name {name} type veth peer name far-{name}"
-            ))?;
-            ip(&format!("link set dev {name} up"))?;
-            ip(&format!("link set dev far-{name} up"))?;
-            Ok(TapGuest::new(
-                packet_socket(&format!("far-{name}"))?,
-                0,
-                None,
-            ))
-        };
-        Ok((space, [guest("a")?, guest("b")?, guest("c")?]))
-    }
+/// Three pairs of interfaces, in the namespace of the calling thread: a switch may have `a`, `b`
+/// and `c`, and the guests have the far ends.
+pub fn pairs() -> Result<[TapGuest; 3]> {
+    let guest = |name: &str| -> Result<TapGuest> {
+        ip(&format!(
+            "link add name {name} type veth peer name far-{name}"
+        ))?;
+        ip(&format!("link set dev {name} up"))?;
+        ip(&format!("link set dev far-{name} up"))?;
+        let socket = packet_socket(&format!("far-{name}"))?;
+        Ok(TapGuest::new(socket, 0, None))
+    };
+    Ok([guest("a")?, guest("b")?, guest("c")?])
 }
 
 /// A socket for whole frames at an interface.
@@ -93,12 +84,6 @@ fn packet_socket(name: &str) -> Result<File> {
     let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes) };
     ensure!(bound == 0, "a packet socket at {name}");
     Ok(socket.into())
-}
-
-impl Drop for Space {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
-    }
 }
 
 fn ip(arguments: &str) -> Result<()> {

@@ -28,6 +28,8 @@ pub struct Observed<'a> {
     pub vnics: Vec<VnicResult>,
     /// Queues over the whole run, warm-up and last retransmissions included.
     pub links_whole_run: Vec<LinkResult>,
+    /// Frames that found a queue of a guest's port full, over the whole run as well.
+    pub ports_whole_run: u64,
     /// Losses between namespaces.
     pub outside: BTreeMap<String, u64>,
     /// How late an emulated fabric was in measured time.
@@ -138,15 +140,17 @@ fn holds(observed: &Observed<'_>) -> Vec<String> {
     lines.collect()
 }
 
-/// Packets dropped at switch ports that are no bottleneck, during the whole run.
+/// The cause of a drop in front of a host's adapter.
+const UPLINK: &str = "uplink";
+
+/// Packets dropped at switch ports that are no bottleneck, during the whole run. A scenario is about
+/// those that a host's switch drops in front of its adapter if it says that the switch drops.
 fn elsewhere(observed: &Observed<'_>, notes: &mut Vec<String>) -> u64 {
-    let others = observed
-        .links_whole_run
-        .iter()
-        .filter(|link| !link.bottleneck);
+    let switch = observed.seen.variant.host_switch.as_ref();
+    let by_intent = switch.is_some_and(|switch| switch.lossless == 0);
     let mut sum = 0;
-    for link in others {
-        let drops: u64 = link.drops.values().sum();
+    for link in &observed.links_whole_run {
+        let drops = unwanted(link, by_intent);
         if drops > 0 {
             sum += drops;
             notes.push(format!(
@@ -158,11 +162,23 @@ fn elsewhere(observed: &Observed<'_>, notes: &mut Vec<String>) -> u64 {
     sum
 }
 
+/// Packets dropped at a link that is no bottleneck; not in front of it if its host's switch drops
+/// there by intent.
+fn unwanted(link: &LinkResult, by_intent: bool) -> u64 {
+    if link.bottleneck {
+        return 0;
+    }
+    let drops = link.drops.iter();
+    let drops = drops.filter(|(cause, _)| !by_intent || *cause != UPLINK);
+    drops.map(|(_, count)| count).sum()
+}
+
 /// Symptoms of TCP that no event of the run explains. Where no tenant cheats, policing is no
 /// explanation: the stacks follow the standards, and policing must not drop any of their packets.
 fn unexplained(observed: &Observed<'_>, notes: &mut Vec<String>) -> BTreeMap<String, u64> {
     let links = observed.links_whole_run.iter();
-    let mut drops = links.flat_map(|link| link.drops.values()).sum();
+    let mut drops: u64 = links.flat_map(|link| link.drops.values()).sum();
+    drops += observed.ports_whole_run;
     if observed.seen.variant.has_cheats() {
         drops += observed.seen.enforcement.get("policed").unwrap_or(&0);
     }
@@ -194,4 +210,23 @@ fn rfc3339(time: SystemTime) -> String {
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_switch_drops_by_intent_is_no_trouble_and_the_rest_is() {
+        let link = |bottleneck| LinkResult {
+            bottleneck,
+            drops: [("tail", 1), ("arrival", 2), (UPLINK, 4)]
+                .map(|(cause, count)| (cause.to_owned(), count))
+                .into(),
+            ..LinkResult::default()
+        };
+        assert_eq!(unwanted(&link(false), false), 7);
+        assert_eq!(unwanted(&link(false), true), 3);
+        assert_eq!(unwanted(&link(true), false), 0);
+    }
 }

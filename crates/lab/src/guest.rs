@@ -27,7 +27,7 @@ use std::{
 
 use anyhow::bail;
 use serde::{Deserialize, Serialize};
-use sluicegate_scenario::experiment::GuestKernel;
+use sluicegate_scenario::experiment::{GuestKernel, Recovery};
 
 use crate::tenant::{Plan, TenantProcess};
 
@@ -80,6 +80,29 @@ pub struct Kernel {
     pub path: PathBuf,
     /// How long reception waits for room in a UDP socket, in ms; zero: such datagrams are dropped.
     pub udp_hold_ms: u32,
+    /// Parameters that it has beside those of every guest: files below `/proc/sys`, and values.
+    pub parameters: Vec<(String, String)>,
+}
+
+/// Without them nothing but SACK tells of losses, and a timeout of lost tails (RFC 6675).
+const WITHOUT_RACK: [(&str, &str); 2] = [
+    ("net/ipv4/tcp_recovery", "0"),
+    ("net/ipv4/tcp_early_retrans", "0"),
+];
+const WITHOUT_SACK: (&str, &str) = ("net/ipv4/tcp_sack", "0");
+
+impl Kernel {
+    /// This kernel, whose TCP repairs losses so. `None` leaves it as it is: RACK-TLP (RFC 8985).
+    pub fn with_recovery(mut self, recovery: Option<Recovery>) -> Self {
+        let without: &[_] = match recovery {
+            None | Some(Recovery::Rack) => &[],
+            Some(Recovery::Sack) => &WITHOUT_RACK,
+            Some(Recovery::NewReno) => &[WITHOUT_RACK[0], WITHOUT_RACK[1], WITHOUT_SACK],
+        };
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        self.parameters.extend(without.iter().map(owned));
+        self
+    }
 }
 
 impl From<GuestKernel> for Kernel {
@@ -92,6 +115,7 @@ impl From<GuestKernel> for Kernel {
         Self {
             path: path.into(),
             udp_hold_ms: if holds { UDP_HOLD_MS } else { 0 },
+            parameters: Vec::new(),
         }
     }
 }
@@ -143,4 +167,24 @@ pub(crate) fn maybe_run(
         init::run(&arguments.next().map(PathBuf::from).unwrap_or_default());
     }
     (first == KEEPER).then(|| keeper::run(arguments.next(), arguments.next()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_leaves_what_its_recovery_does_without() {
+        let without = |recovery| -> Vec<String> {
+            let kernel = Kernel::from(GuestKernel::Packaged).with_recovery(recovery);
+            assert!(kernel.parameters.iter().all(|(_, value)| value == "0"));
+            let names = kernel.parameters.into_iter().map(|(name, _)| name);
+            names.collect()
+        };
+        assert!(without(None).is_empty() && without(Some(Recovery::Rack)).is_empty());
+        let rack = ["net/ipv4/tcp_recovery", "net/ipv4/tcp_early_retrans"];
+        assert_eq!(without(Some(Recovery::Sack)), rack);
+        let sack = [rack[0], rack[1], "net/ipv4/tcp_sack"];
+        assert_eq!(without(Some(Recovery::NewReno)), sack);
+    }
 }

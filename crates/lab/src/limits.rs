@@ -313,9 +313,13 @@ fn of_tenant(tenant: &Tenant) -> Vec<(&'static str, &'static str, &'static str)>
     let cheat_in_guest = tenant.ignore_window && tenant.kind == TenantKind::Guest;
     let why = "the lab's program that ignores windows runs in namespaces, not in guests";
     cannot(cheat_in_guest, "ignore_window", why, ADVICE);
+    let chooses = tenant.tcp.recovery.is_some() && tenant.kind == TenantKind::Namespace;
+    let why = "the lab's tenants in namespaces run this machine's TCP as it is";
+    let advice = "give it kind = \"guest\", or simulate it (--world sim)";
+    cannot(chooses, "recovery", why, advice);
     let TcpOptions {
         profile,
-        recovery,
+        recovery: _,
         prr_safe,
         rto_initial,
         rto_min,
@@ -329,7 +333,6 @@ fn of_tenant(tenant: &Tenant) -> Vec<(&'static str, &'static str, &'static str)>
     let foreign = profile != Profile::Linux;
     let options = [
         (foreign, "profile"),
-        (recovery.is_some(), "recovery"),
         (prr_safe.is_some(), "prr"),
         (rto_initial.is_some(), "rto_initial"),
         (rto_min.is_some(), "rto_min"),
@@ -541,6 +544,7 @@ mod tests {
             limits("topology = 'dumbbell'\npairs = 1\n", &table)
         };
         assert!(of_key("profile = 'linux'").is_empty());
+        assert!(of_key("kind = 'guest'\nrecovery = 'sack'").is_empty());
         for key in [
             "profile = 'freebsd9'",
             "recovery = 'sack'",

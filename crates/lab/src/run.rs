@@ -27,7 +27,7 @@ use crate::{
     emulated,
     enforcers::Enforcers,
     foreign::{self, Options},
-    guest::{self, Attachment, Port},
+    guest::{self, Attachment, Kernel, Port},
     host_switch::{self, HostSwitches, SwitchCounts},
     journal::Journal,
     measure::{
@@ -189,7 +189,8 @@ impl<'a> Run<'a> {
                     mac: tenant_mac(id),
                     commands: tenant_commands(self.variant, id),
                     offloads: self.variant.lab.offloads,
-                    kernel: self.variant.lab.guest_kernel.into(),
+                    kernel: Kernel::from(self.variant.lab.guest_kernel)
+                        .with_recovery(self.variant.tenants[id].tcp.recovery),
                 };
                 guest::spawn(plan, netns.as_fd(), &attachment)
             }
@@ -239,6 +240,7 @@ impl<'a> Run<'a> {
             },
             vnics,
             links_whole_run: self.links((&first.0, &first.1), (&last.0, &last.1)),
+            ports_whole_run: host_switch::found_full(&first.1, &last.1),
             outside: losses,
             lag: emulated.map(|(lag, _)| lag),
             idle: followed.idle,

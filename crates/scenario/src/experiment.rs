@@ -13,7 +13,7 @@ use sluicegate_core::{
 pub use sluicegate_fabric::graph::{HostId, Node, PortId, SwitchId};
 use sluicegate_fabric::{Graph, Impairment, Routing, SharedMemory, cee::CeeConfig};
 use sluicegate_program::Program;
-use sluicegate_tcp::config::{CacheWindow, Recovery};
+pub use sluicegate_tcp::config::{CacheWindow, Recovery};
 
 pub use crate::host_switch::{GuestKernel, LabFabric, LabSwitch};
 use crate::{
@@ -132,7 +132,7 @@ pub enum Profile {
 }
 
 /// The settings of a tenant's TCP beside its congestion control; `None` leaves the profile's value.
-/// Only the simulator has more than the default.
+/// Only the simulator has more than the default, but for `recovery`, which guests have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpOptions {
     /// Where all other values come from.

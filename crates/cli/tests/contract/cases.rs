@@ -131,7 +131,7 @@ pub const CASES: &[&str] = &[
     "[tenant.s1]\nkind = '<namespace|guest>'\nignore_window = true\n",
     "[tenant.s1]\nread_rate = '1Mbit'\n",
     "[tenant.'s*']\nprofile = '<linux|freebsd9>'\n",
-    "[tenant.s1]\nrecovery = '<rack|sack|newreno>'\n",
+    "[tenant.s1]\nkind = '<namespace|guest>'\nrecovery = '<rack|sack|newreno>'\n",
     "[tenant.s1]\nprr = '<advancing|safe>'\n",
     "[tenant.s1]\n<rto_initial|rto_min|rto_slop|delayed_ack> = '1ms'\n",
     "[tenant.s1]\n<connection_cache|pacing> = true\n",

@@ -80,11 +80,16 @@ fn serve() -> anyhow::Result<()> {
     let directory = Path::new(JOB);
     let order = fs::read(directory.join(job::ORDER)).context("cannot read the order")?;
     let order: Order = serde_json::from_slice(&order).context("the order is unreadable")?;
-    for (name, value) in SYSCTLS {
+    let kernel = &order.attachment.kernel;
+    let own = kernel
+        .parameters
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
+    for (name, value) in SYSCTLS.into_iter().chain(own) {
         fs::write(format!("/proc/sys/{name}"), value)
             .with_context(|| format!("cannot set {name} = {value}"))?;
     }
-    hold(order.attachment.kernel.udp_hold_ms)?;
+    hold(kernel.udp_hold_ms)?;
     provide_congestion_control(&order.plan.congestion_control)?;
     bring_up(&order)?;
     let prepared = Prepared::new(order.plan)?;

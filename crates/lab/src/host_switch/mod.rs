@@ -350,6 +350,22 @@ pub(crate) fn results(
     vnics.collect()
 }
 
+/// Causes of drops where a queue between a guest and its host's switch is full.
+const FULL: [&str; 3] = ["full", "queue", "packet_socket"];
+
+/// Frames that found such a queue full between two moments.
+pub(crate) fn found_full(before: &SwitchCounts, after: &SwitchCounts) -> u64 {
+    let ports = before.guests.iter().zip(&after.guests);
+    let grown = ports.map(|(before, after)| growth(&before.drops, &after.drops));
+    grown
+        .map(|drops| {
+            FULL.iter()
+                .filter_map(|cause| drops.get(*cause))
+                .sum::<u64>()
+        })
+        .sum()
+}
+
 fn growth(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let grown = after.iter().map(|(cause, count)| {
         let earlier = before.get(cause).copied().unwrap_or(0);
@@ -376,5 +392,26 @@ pub(crate) fn serve(mut arguments: impl Iterator<Item = OsString>) -> Result<Inf
     match file.ends_with(open_vswitch::FILE) {
         true => open_vswitch::serve(&file),
         false => sluicegate::serve(&file),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_found_a_port_full_are_those_since_then() {
+        let counts = |full, policed| {
+            let drops = [("full".to_owned(), full), ("policed".to_owned(), policed)];
+            let port = PortCounts {
+                drops: drops.into(),
+                ..PortCounts::default()
+            };
+            SwitchCounts {
+                guests: vec![port.clone(), port],
+                ..SwitchCounts::default()
+            }
+        };
+        assert_eq!(found_full(&counts(3, 0), &counts(5, 9)), 4);
     }
 }

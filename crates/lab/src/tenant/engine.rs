@@ -25,6 +25,10 @@ use super::{
 /// Pause before a refused connection is tried again.
 const RETRY_NS: u64 = 10_000_000;
 
+/// How long after the plan's stop a late engine still does what was due before. A sender whose CPU
+/// is slower than what it offers would otherwise catch up for seconds.
+const CATCH_UP_NS: u64 = 500_000_000;
+
 /// The loop and its roles.
 pub struct Engine {
     io: Sockets,
@@ -104,9 +108,10 @@ impl Engine {
     }
 
     fn fire_timers(&mut self) {
-        let now = self.io.now_ns().min(self.io.plan.stop_ns);
+        let stop = self.io.plan.stop_ns;
+        let now = self.io.now_ns().min(stop);
         while let Some(Reverse(timer)) = self.io.timers.peek().copied() {
-            if timer.at_ns > now {
+            if timer.at_ns > now || self.io.now_ns() > stop.saturating_add(CATCH_UP_NS) {
                 return;
             }
             self.io.timers.pop();
