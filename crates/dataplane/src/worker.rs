@@ -72,6 +72,14 @@ struct Orders {
     wake: OwnedFd,
 }
 
+impl Orders {
+    /// Empties the descriptor: who writes to it has said before that an order waits.
+    fn hush(&self) {
+        // An error means that it is empty.
+        let _ = read(&self.wake, &mut [0; 8]);
+    }
+}
+
 /// Whoever waits for an answer hears that the worker has ended, for whatever reason.
 struct Ending(Arc<Orders>);
 
@@ -299,7 +307,7 @@ impl Worker {
     fn obey(&mut self) {
         self.orders.waiting.store(false, Ordering::Release);
         // What was waiting is done below, and a new order writes again.
-        let _ = read(&self.orders.wake, &mut [0; 8]);
+        self.orders.hush();
         for _ in 0..ORDERS_PER_POLL {
             let next = self.orders.queue.lock().ok();
             let next = next.and_then(|mut queue| queue.as_mut()?.pop_front());
@@ -360,7 +368,10 @@ impl Worker {
                 if let Some(mesh) = self.engine.mesh() {
                     mesh.bell().hush();
                 }
-            } else if data != ORDER {
+            } else if data == ORDER {
+                // It may come after its order was obeyed, and would wake the worker for ever.
+                self.orders.hush();
+            } else {
                 self.engine
                     .kicked((data >> 16) as u16, (data & 0xffff) as usize);
             }
@@ -466,5 +477,29 @@ fn pin(cpu: u32) {
     set.set(cpu as usize);
     if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
         tracing::warn!(cpu, %error, "the switch cannot stay on this CPU");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn a_wake_up_that_comes_after_its_order_was_obeyed_does_not_keep_it_awake() {
+        let config = Config::parse("defaults", "").expect("a configuration");
+        let engine = Engine::new(config.choice, [1, 3]);
+        let worker = Worker::start(engine, config.pace, Instant::now()).expect("a thread");
+        let handle = &worker.handle;
+        let sleeps = || handle.call(|worker| worker.effort.sleeps).expect("it runs");
+        handle.call(|worker| worker.rests = false).expect("it runs");
+        let before = sleeps();
+        thread::sleep(Duration::from_millis(20));
+        // The caller of an order may be held up between its two signs.
+        write(&handle.0.wake, &1u64.to_ne_bytes()).expect("there is room");
+        thread::sleep(Duration::from_millis(300));
+        let slept = sleeps() - before;
+        assert!(slept < 50, "it slept {slept} times in 0.3 s");
+        worker.end();
     }
 }
