@@ -143,8 +143,8 @@ fn holds(observed: &Observed<'_>) -> Vec<String> {
 /// The cause of a drop in front of a host's adapter.
 const UPLINK: &str = "uplink";
 
-/// Packets dropped at switch ports that are no bottleneck, during the whole run. A scenario is about
-/// those that a host's switch drops in front of its adapter if it says that the switch drops.
+/// Packets dropped at switch ports that are no bottleneck, during the whole run. A scenario whose
+/// hosts' switches drop is about what they drop in front of their adapters as well.
 fn elsewhere(observed: &Observed<'_>, notes: &mut Vec<String>) -> u64 {
     let switch = observed.seen.variant.host_switch.as_ref();
     let by_intent = switch.is_some_and(|switch| switch.lossless == 0);

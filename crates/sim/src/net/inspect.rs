@@ -51,8 +51,8 @@ impl<F: PacketFabric> Net<F> {
     }
 
     /// Checks that every packet is accounted for: sent + duplicated = handed over + consumed +
-    /// policed + dropped + under way + waiting for a host that stands still. The same at each point of
-    /// switches that count.
+    /// policed + dropped + under way + waiting for a host that stands still. The same holds at each
+    /// point of switches that count.
     ///
     /// # Errors
     /// The balance, if it is not zero.
