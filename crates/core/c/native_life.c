@@ -20,7 +20,7 @@ sg_u32 sluice_life_segment(struct sg_flow *flow, sg_u32 answered, const struct s
 			   struct sg_verdict *out);
 void sluice_life_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
 		      const struct sg_params *params, struct sg_verdict *out);
-sg_u32 sluice_run_room(const struct sg_flow *flow, const struct sg_segment *seg,
+sg_u32 sluice_run_room(const struct sg_flow *flow, sg_u32 una, const struct sg_segment *seg,
 		       const struct sg_verdict *out);
 sg_u32 sluice_run_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u32 packets,
 		       sg_u64 now_ns, const struct sg_params *params, struct sg_verdict *out);
@@ -109,10 +109,10 @@ sg_u32 sluice_life_segment(struct sg_flow *flow, sg_u32 answered, const struct s
 	return fate;
 }
 
-sg_u32 sluice_run_room(const struct sg_flow *flow, const struct sg_segment *seg,
+sg_u32 sluice_run_room(const struct sg_flow *flow, sg_u32 una, const struct sg_segment *seg,
 		       const struct sg_verdict *out)
 {
-	return sg_run_room(flow, seg, out);
+	return sg_run_room(flow, una, seg, out);
 }
 
 sg_u32 sluice_run_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u32 packets,

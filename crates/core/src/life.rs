@@ -45,7 +45,7 @@ unsafe extern "C" {
         params: &Params,
         out: &mut Verdict,
     );
-    fn sluice_run_room(flow: &Flow, seg: &Segment, out: &Verdict) -> u32;
+    fn sluice_run_room(flow: &Flow, una: u32, seg: &Segment, out: &Verdict) -> u32;
     fn sluice_run_step(
         flow: &mut Flow,
         seg: &Segment,
@@ -252,13 +252,13 @@ pub fn step(flow: &mut Flow, segment: &Segment, now_ns: u64, params: &Params) ->
     verdict
 }
 
-/// Bytes that may follow a segment as a run, after its step gave this verdict: segments that pass
-/// at the same time, each behind the one before, alike but for their numbers and lengths. Of data
+/// Bytes that may follow a segment as a run, after its step gave this verdict, before which
+/// `snd_una` was `una`: segments that pass at the same time, each behind the one before, alike but for their numbers and lengths. Of data
 /// they are those that the segments bring, of ACKs those that they acknowledge. [`run_step`] gives
 /// them the same verdict (`c/sluice/run.h`).
-pub fn run_room(flow: &Flow, segment: &Segment, verdict: &Verdict) -> u32 {
+pub fn run_room(flow: &Flow, una: u32, segment: &Segment, verdict: &Verdict) -> u32 {
     // SAFETY: see above.
-    unsafe { sluice_run_room(flow, segment, verdict) }
+    unsafe { sluice_run_room(flow, una, segment, verdict) }
 }
 
 /// The step of so many segments of a run, for which this one stands: it has the number of the first

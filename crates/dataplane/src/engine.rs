@@ -772,6 +772,7 @@ impl Engine {
             Ok(delivered) => delivered,
             Err(Broken(reason)) => {
                 self.close(exit, reason);
+                self.drop_at(id, exit, Drop::NoReceiver);
                 return Delivery::Down;
             }
         };

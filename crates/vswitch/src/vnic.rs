@@ -113,6 +113,8 @@ pub struct Vnics<K> {
     sweep_ns: u64,
     sweep_from: usize,
     counters: Counters,
+    /// `snd_una` of the last segment's flow before its step.
+    una: u32,
 }
 
 impl<K: Connection> Vnics<K> {
@@ -135,6 +137,7 @@ impl<K: Connection> Vnics<K> {
             sweep_ns: 0,
             sweep_from: 0,
             counters: Counters::default(),
+            una: 0,
         }
     }
 
@@ -216,16 +219,16 @@ impl<K: Connection> Vnics<K> {
         verdict
     }
 
-    /// Bytes that may follow this segment, whose verdict this was, as a run ([`life::run_room`]):
-    /// segments that pass before anything else does. They have the same verdict, and their step is
-    /// [`Vnics::run`].
+    /// Bytes that may follow the last segment, whose verdict this was, as a run
+    /// ([`life::run_room`]): segments that pass before anything else does. They have the same
+    /// verdict, and their step is [`Vnics::run`].
     #[inline]
     pub fn run_room(&mut self, connection: &K, segment: &Segment, verdict: &Verdict) -> u32 {
-        let place = self.flows.find_again(connection);
+        let (una, place) = (self.una, self.flows.find_again(connection));
         let tracked = place.map(|place| self.flows.value(place));
         // What a SYN/ACK has said since is for each segment to confirm.
         let tracked = tracked.filter(|tracked| !tracked.answered);
-        tracked.map_or(0, |it| life::run_room(&it.flow, segment, verdict))
+        tracked.map_or(0, |it| life::run_room(&it.flow, una, segment, verdict))
     }
 
     /// The step of the segments of a run, for which this one stands ([`life::run_step`]); `reports`
@@ -381,6 +384,7 @@ impl<K: Connection> Vnics<K> {
             return self.stray(connection, fate, segment, now_ns, ends);
         };
         let tracked = self.flows.value(place);
+        self.una = tracked.flow.snd_una;
         let params = params(&self.policy, tracked.flow.rule);
         let (flow, answered) = (Some(&mut tracked.flow), tracked.answered);
         let (mut fate, verdict) = life::segment(flow, answered, segment, now_ns, params);

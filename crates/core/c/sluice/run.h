@@ -86,14 +86,20 @@ SG_INLINE sg_u32 sg_run_uneventful(const struct sg_flow *flow)
 			       sg_room(flow->cc.round_end - 1, flow->snd_una));
 	sg_u32 patience = 2 * flow->cc.cwnd + 8U * flow->mss;
 	sg_u32 judged = flow->snd_una - flow->judge_start;
-	sg_s64 counted = sg_max64(judged, flow->uncounted > 0 ? (sg_u64)flow->uncounted : 0);
+	sg_u64 counted = sg_max64(judged, flow->uncounted > 0 ? (sg_u64)flow->uncounted : 0);
 
 	if (sg_seq_gt(flow->rtt_first, flow->snd_una))
 		room = sg_min32(room, flow->rtt_first - 1 - flow->snd_una);
+	/* One-sided, nobody waits for feedback. */
+	if (flow->mode != SG_MODE_TWO_SIDED)
+		return room;
 	return counted < patience ? sg_min32(room, patience - (sg_u32)counted) : 0;
 }
 
-/* It is acknowledged, within what it has sent, and with the window that it was shown last. */
+/*
+ * It is acknowledged, within what it has sent, and with the peer's window as it was. `seg` has
+ * advanced snd_una: one that does not may show another window than one that does.
+ */
 SG_INLINE sg_u32 sg_run_acked(const struct sg_flow *flow, const struct sg_segment *seg)
 {
 	if (!(flow->flags & SG_FLOW_EDGE_KNOWN) || !sg_run_is_plain_ack(seg) ||
@@ -101,7 +107,7 @@ SG_INLINE sg_u32 sg_run_acked(const struct sg_flow *flow, const struct sg_segmen
 	    seg->window != flow->peer_window)
 		return 0;
 	if ((flow->flags & SG_FLOW_RECOVERY) || flow->dupacks || flow->holes ||
-	    flow->marked_pending || flow->repeated || !(flow->cc.flags & SG_CC_STARTED))
+	    flow->marked_pending || !(flow->cc.flags & SG_CC_STARTED))
 		return 0;
 	/* The window is that of the flow, not what covers its data, and is not full. */
 	if (sg_flight_to_wire(flow, flow->snd_una) >= flow->wire_window ||
@@ -119,10 +125,10 @@ SG_INLINE sg_u32 sg_run_bytes(const struct sg_flow *flow, const struct sg_segmen
 }
 
 /*
- * Bytes that may follow `seg` as a run, after its step said *out. Their step, as one segment, says
- * the same, and leaves the flow as their steps one by one would.
+ * Bytes that may follow `seg` as a run, after its step said *out; snd_una was `una` before it. Their
+ * step, as one segment, says the same, and leaves the flow as their steps one by one would.
  */
-SG_INLINE sg_u32 sg_run_room(const struct sg_flow *flow, const struct sg_segment *seg,
+SG_INLINE sg_u32 sg_run_room(const struct sg_flow *flow, sg_u32 una, const struct sg_segment *seg,
 			     const struct sg_verdict *out)
 {
 	const sg_u16 special = SG_FLOW_LOOSE | SG_FLOW_ADOPTED | SG_FLOW_UNSEEN | SG_FLOW_AHEAD;
@@ -132,6 +138,8 @@ SG_INLINE sg_u32 sg_run_room(const struct sg_flow *flow, const struct sg_segment
 	if ((seg->tcp_flags & ~SG_PSH) != SG_ACK || seg->ecn == SG_CE || out->action != SG_PASS ||
 	    out->count || (out->edits & ~harmless) || flow->mode == SG_MODE_WATCH ||
 	    (flow->marks & special))
+		return 0;
+	if (!seg->payload && seg->direction == SG_TO_TENANT && flow->snd_una == una)
 		return 0;
 	return sg_min32(sg_run_bytes(flow, seg), SG_RUN_MAX);
 }

@@ -13,6 +13,7 @@ use sluicegate_vswitch::{
 
 use super::{BURST, Engine, TURN};
 use crate::{
+    count::Drop,
     frame::{Frame, FrameId},
     govern::Fate,
     lanes::{Lane, Priority},
@@ -230,6 +231,7 @@ impl Engine {
                 Ok(false) => {}
                 Err(Broken(reason)) => {
                     self.close(exit, reason);
+                    self.drop_at(id, exit, Drop::NoReceiver);
                     self.release(id);
                     return Step::Kept;
                 }
@@ -291,6 +293,7 @@ impl Engine {
             Ok(false) => false,
             Err(Broken(reason)) => {
                 self.close(exit, reason);
+                self.drop_at(id, exit, Drop::NoReceiver);
                 true
             }
         }

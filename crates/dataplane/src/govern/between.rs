@@ -178,9 +178,9 @@ impl Govern {
             return (next.direction, self.edit_frame(next, packet, frame, &left));
         };
         let room = room.min(self.room(packet, &second));
-        let before = frame.start;
+        let (before, bytes) = (frame.start, frame.bytes);
         let fate = self.edit_frame(next, packet, frame, &left);
-        if room > 0 {
+        if room > 0 && frame.bytes == bytes {
             self.run.now_ns = at.now_ns;
             self.run.sides = [sent, (*packet.key(), *packet.segment())];
             self.run.begin((at.port, to), packet, &before, frame, room);

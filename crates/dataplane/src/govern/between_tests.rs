@@ -50,6 +50,14 @@ enum Segment {
     },
     /// Another window.
     Window(u16),
+    /// The same, with the number of the ACK before.
+    Update(u16),
+    /// No TCP: of this family, next header and length.
+    Other {
+        is_ipv6: bool,
+        protocol: u8,
+        bytes: u8,
+    },
     /// A checksum that is left to do.
     Partial {
         bytes: u8,
@@ -71,6 +79,10 @@ fn segments() -> impl Strategy<Value = Segment> {
         1 => (1..=50_u8).prop_map(|bytes| Segment::Again { bytes }),
         1 => (1..=50_u8, 1..3000_u16).prop_map(|(bytes, gap)| Segment::Gap { bytes, gap }),
         1 => (0..=u16::MAX).prop_map(Segment::Window),
+        2 => (0..=u16::MAX).prop_map(Segment::Update),
+        4 => (any::<bool>(), prop::sample::select(vec![17, 1, 44, 0]), 58..90_u8).prop_map(
+            |(is_ipv6, protocol, bytes)| Segment::Other { is_ipv6, protocol, bytes }
+        ),
         3 => (1..=50_u8).prop_map(|bytes| Segment::Partial { bytes }),
         1 => (1..=50_u8).prop_map(|bytes| Segment::Trailer { bytes }),
         1 => Just(Segment::Fin),
@@ -247,7 +259,12 @@ impl Connection {
             }
             Segment::Partial { bytes } => (header.data, header.partial) = (bytes.into(), true),
             Segment::Trailer { bytes } => (header.data, trailer) = (bytes.into(), 1),
-            Segment::Window(window) => self.window[from] = window,
+            Segment::Window(window) | Segment::Update(window) => self.window[from] = window,
+            Segment::Other {
+                is_ipv6,
+                protocol,
+                bytes,
+            } => return other(is_ipv6, protocol, bytes),
             Segment::Fin => header.flags |= tcp::FIN,
             Segment::Ack | Segment::Some { .. } => {}
         }
@@ -257,6 +274,7 @@ impl Connection {
         let latest = self.next[1 - from];
         let acked = match segment {
             Segment::Ack | Segment::Piggyback { .. } | Segment::Window(_) => latest,
+            Segment::Update(_) => self.said[from],
             Segment::Some { bytes } => {
                 let left = latest.wrapping_sub(self.said[from]);
                 self.said[from].wrapping_add(left.min(bytes.into()))
@@ -278,6 +296,19 @@ impl Connection {
         }
         frame
     }
+}
+
+/// A frame without TCP; with another protocol's name, or a part of a packet, or with options.
+fn other(is_ipv6: bool, protocol: u8, bytes: u8) -> Frame {
+    let mut header = vec![2; 12];
+    match is_ipv6 {
+        true => header.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, bytes, protocol, 64]),
+        false => header.extend([8, 0, 0x45, 0, 0, bytes, 0, 0, 0, 0, 64, protocol]),
+    }
+    header.resize(bytes.into(), 3);
+    let mut frame = Frame::default();
+    frame.set_own(&header);
+    frame
 }
 
 fn governs(policy: &str) -> Govern {
@@ -359,7 +390,8 @@ fn compare(policy: &str, (has_stamps, mss): (bool, u16), bursts: &[Burst]) -> u6
             };
             let expected = one_by_one(&mut apart, from, &mut copy, now_ns);
             assert_eq!(fate, expected, "at {now_ns}");
-            if fate.1 == Fate::Pass {
+            let is_tcp = frame.start[23] == 6 || frame.start[20] == 6;
+            if fate.1 == Fate::Pass && is_tcp {
                 assert_eq!(packet(&frame), packet(&copy), "at {now_ns}");
             }
         }
@@ -459,4 +491,38 @@ fn acks_of_a_burst_are_one_step_where_they_move_no_window() {
     // Not the first one, one that ends a round, and those that have an RTT sample; behind each of
     // these, one that reports feedback.
     assert_eq!((waited(1460), waited(160)), (13, 3));
+}
+
+#[test]
+fn an_update_of_the_window_begins_no_run() {
+    let some = Segment::Some { bytes: 100 };
+    let (small, large) = (Segment::Update(0x8000), Segment::Update(0xffff));
+    let acks = [some, small, some, large, some, some];
+    let acks = Burst {
+        segments: acks.map(|segment| (false, segment)).to_vec(),
+        ..burst(1, some, 0)
+    };
+    compare(TWO_SIDED, (false, 1460), &[burst(0, DATA, 32), acks]);
+}
+
+#[test]
+fn frames_that_are_no_tcp_are_counted_for_their_own_reasons() {
+    let other = |protocol, bytes| Segment::Other {
+        is_ipv6: true,
+        protocol,
+        bytes,
+    };
+    let parts = [
+        other(44, 60),
+        other(44, 80),
+        other(44, 80),
+        other(17, 80),
+        other(17, 80),
+    ];
+    let parts = Burst {
+        segments: parts.map(|segment| (false, segment)).to_vec(),
+        ..burst(0, DATA, 0)
+    };
+    // The last one is like the one before; parts of a packet are counted one by one.
+    assert_eq!(compare(TWO_SIDED, (false, 1460), &[parts]), 1);
 }

@@ -31,8 +31,9 @@ const IP: usize = 14;
 /// The protocol of IPv4, or of IPv6. With the type and the version it says what is no TCP.
 const PROTOCOLS: [usize; 2] = [IP + 9, IP + 6];
 const OTHER_WORDS: usize = 3;
-/// Shorter frames are no TCP for their length alone.
+/// Shorter frames are no TCP for their length alone, whatever their headers say.
 const OTHER_BYTES: u32 = 60;
+const OTHER_BYTES6: u32 = 74;
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
@@ -75,9 +76,11 @@ pub(super) struct Run {
     /// The first byte that has passed without a step.
     from: u32,
     edits: Edits,
-    /// Of frames that are no TCP: the counter that says so, and how many vNICs count.
+    /// Of frames that are no TCP: the counter that says so, how many vNICs count, and the least
+    /// length of those that are so for their headers.
     why: usize,
     vnics: u32,
+    least: u32,
     pub now_ns: u64,
     /// At the sender's vNIC and at the receiver's: the flow, and the first segment.
     pub sides: [(FlowKey, Segment); 2],
@@ -99,6 +102,7 @@ impl Default for Run {
             edits: Edits::default(),
             why: 0,
             vnics: 0,
+            least: 0,
             now_ns: 0,
             sides: <[(FlowKey, Segment); 2]>::default(),
         }
@@ -278,7 +282,7 @@ impl Run {
             Kind::Data6 => self.is_data::<WORDS, true>(bytes, start),
             Kind::Ack4 => self.is_ack::<WORDS4, false>(bytes, start),
             Kind::Ack6 => self.is_ack::<WORDS, true>(bytes, start),
-            Kind::Other => self.is_alike::<OTHER_WORDS>(start) && bytes >= OTHER_BYTES,
+            Kind::Other => self.is_alike::<OTHER_WORDS>(start) && bytes >= self.least,
         };
         if !is_next {
             return None;
@@ -379,9 +383,14 @@ impl Run {
 
     /// Begins behind a frame that is no TCP, which so many vNICs have counted.
     pub fn begin_other(&mut self, ports: (u16, u16), frame: &Frame, why: usize, vnics: u32) {
-        if frame.bytes < OTHER_BYTES {
+        let least = match two(&frame.start, IP - 2) {
+            [0x86, 0xdd] => OTHER_BYTES6,
+            _ => OTHER_BYTES,
+        };
+        if frame.bytes < least {
             return;
         }
+        self.least = least;
         (self.kind, self.ports, self.work) = (Kind::Other, ports, frame.work);
         (self.room, self.waiting) = (u32::MAX, 0);
         (self.why, self.vnics) = (why, vnics);
