@@ -252,10 +252,10 @@ pub fn step(flow: &mut Flow, segment: &Segment, now_ns: u64, params: &Params) ->
     verdict
 }
 
-/// Bytes that may follow a segment as a run, after its step gave this verdict, before which
-/// `snd_una` was `una`: segments that pass at the same time, each behind the one before, alike but for their numbers and lengths. Of data
-/// they are those that the segments bring, of ACKs those that they acknowledge. [`run_step`] gives
-/// them the same verdict (`c/sluice/run.h`).
+/// Bytes that may follow a segment as a run, after its step gave this verdict; before the step
+/// `snd_una` was `una`. A run is segments that pass at the same time, each behind the one before,
+/// alike but for their numbers and lengths. Of data they are the bytes that the segments bring, of
+/// ACKs those that they acknowledge. [`run_step`] gives them the same verdict (`c/sluice/run.h`).
 pub fn run_room(flow: &Flow, una: u32, segment: &Segment, verdict: &Verdict) -> u32 {
     // SAFETY: see above.
     unsafe { sluice_run_room(flow, una, segment, verdict) }

@@ -125,8 +125,8 @@ SG_INLINE sg_u32 sg_run_bytes(const struct sg_flow *flow, const struct sg_segmen
 }
 
 /*
- * Bytes that may follow `seg` as a run, after its step said *out; snd_una was `una` before it. Their
- * step, as one segment, says the same, and leaves the flow as their steps one by one would.
+ * Bytes that may follow `seg` as a run, after its step said *out, before which snd_una was `una`.
+ * Their step, as one segment, says the same, and leaves the flow as their steps one by one would.
  */
 SG_INLINE sg_u32 sg_run_room(const struct sg_flow *flow, sg_u32 una, const struct sg_segment *seg,
 			     const struct sg_verdict *out)
