@@ -132,15 +132,31 @@ impl Service {
             handover::refuse(stream, &error);
             return Err(error);
         }
-        let done = self.hand_over_to(who, stream, control);
+        let prepared = match who.prepares {
+            true => handover::prepare(stream),
+            false => Ok(()),
+        };
+        if prepared.is_err() {
+            self.keep_refusal(&prepared);
+            return prepared;
+        }
+        let state = self.state();
+        let done = self.hand_over_to(&state, who, stream, control);
+        // An upgrade waits for the lock, and then asks for the reason.
+        self.keep_refusal(&done);
+        drop(state);
+        done
+    }
+
+    fn keep_refusal(&self, done: &anyhow::Result<()>) {
         let refused = done.as_ref().err().map(Refused::of);
         *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refused;
         self.upgrades.wake();
-        done
     }
 
     fn hand_over_to(
         &self,
+        state: &State,
         who: Claim,
         stream: &UnixStream,
         control: &UnixListener,
@@ -149,10 +165,6 @@ impl Service {
             handover::refuse(stream, &error);
             error
         };
-        if who.prepares {
-            handover::prepare(stream)?;
-        }
-        let state = self.state();
         // Nothing has stopped yet if these fail.
         let pid = state.may_inherit(who.pid).map_err(refuse)?;
         let copied = state.descriptors(control).map_err(refuse)?;
