@@ -213,9 +213,9 @@ fn what_a_peer_has_not_read_when_it_goes_is_counted_and_the_rest_waits_for_it() 
     assert_eq!(switch.dropped(), 64);
     // Nobody comes back: then frames are dropped, and counted.
     drop(end);
-    until("a wait", || {
-        a.send(&frame(mac(9), mac(1), 100, 60)) && !switch.is_up(1)
-    });
+    // A frame that is sent before this goes into the cable.
+    until("a wait", || !switch.is_up(1));
+    until("room", || a.send(&frame(mac(9), mac(1), 100, 60)));
     until("a drop", || switch.drops(1, Reason::NoReceiver) > 0);
 }
 
