@@ -70,7 +70,7 @@ impl Manager {
         let known = Arc::clone(&heard);
         thread::spawn(move || {
             while let Some((pid, text)) = hear(&socket) {
-                // The descriptor of a barrier is closed already: whoever sent it goes on.
+                // The descriptor of a barrier is closed already, so that its sender goes on.
                 if text == "BARRIER=1" {
                     continue;
                 }

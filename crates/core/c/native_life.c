@@ -91,10 +91,7 @@ sg_u32 sluice_fate_recalled(const struct sg_half_open *note, const struct sg_flo
 void sluice_life_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
 		      const struct sg_params *params, struct sg_verdict *out)
 {
-	if (seg->direction == SG_FROM_TENANT)
-		sg_from_tenant(flow, seg, now_ns, params, out);
-	else
-		sg_to_tenant(flow, seg, now_ns, params, out);
+	sg_step(flow, seg, now_ns, params, out);
 }
 
 /* The fate of a segment of `flow`, or of none (null), and its step if that is USE. */

@@ -635,4 +635,14 @@ SG_INLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 	return 0;
 }
 
+/* The step of a segment in its direction. *out is zeroed by the caller. */
+SG_INLINE void sg_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
+		       const struct sg_params *params, struct sg_verdict *out)
+{
+	if (seg->direction == SG_FROM_TENANT)
+		sg_from_tenant(flow, seg, now_ns, params, out);
+	else
+		sg_to_tenant(flow, seg, now_ns, params, out);
+}
+
 #endif /* SLUICE_ENFORCE_H */

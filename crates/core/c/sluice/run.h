@@ -90,7 +90,7 @@ SG_INLINE sg_u32 sg_run_uneventful(const struct sg_flow *flow)
 
 	if (sg_seq_gt(flow->rtt_first, flow->snd_una))
 		room = sg_min32(room, flow->rtt_first - 1 - flow->snd_una);
-	/* One-sided, nobody waits for feedback. */
+	/* A flow that is not two-sided gets no feedback, whose absence could end its mode. */
 	if (flow->mode != SG_MODE_TWO_SIDED)
 		return room;
 	return counted < patience ? sg_min32(room, patience - (sg_u32)counted) : 0;
@@ -152,17 +152,12 @@ SG_INLINE sg_u32 sg_run_room(const struct sg_flow *flow, sg_u32 una, const struc
 SG_INLINE sg_u32 sg_run_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u32 packets,
 			     sg_u64 now_ns, const struct sg_params *params, struct sg_verdict *out)
 {
-	int is_sent = seg->direction == SG_FROM_TENANT;
-
-	if (!is_sent)
-		sg_to_tenant(flow, seg, now_ns, params, out);
-	else
-		sg_from_tenant(flow, seg, now_ns, params, out);
-	if (seg->payload || !is_sent || params->mode != SG_RULE_ENFORCE ||
+	sg_step(flow, seg, now_ns, params, out);
+	if (seg->payload || seg->direction != SG_FROM_TENANT || params->mode != SG_RULE_ENFORCE ||
 	    flow->mode != SG_MODE_TWO_SIDED || !sg_peer_reads_feedback(flow))
 		return 0;
 	if (!(packets & 1))
-		sg_from_tenant(flow, seg, now_ns, params, out);
+		sg_step(flow, seg, now_ns, params, out);
 	return packets / 2;
 }
 

@@ -278,10 +278,10 @@ impl Run {
         }
         let (bytes, start) = (frame.bytes, &mut frame.start);
         let is_next = match self.kind {
-            Kind::Data4 => self.is_data::<WORDS4, false>(bytes, start),
-            Kind::Data6 => self.is_data::<WORDS, true>(bytes, start),
-            Kind::Ack4 => self.is_ack::<WORDS4, false>(bytes, start),
-            Kind::Ack6 => self.is_ack::<WORDS, true>(bytes, start),
+            Kind::Data4 => self.takes_data::<WORDS4, false>(bytes, start),
+            Kind::Data6 => self.takes_data::<WORDS, true>(bytes, start),
+            Kind::Ack4 => self.takes_ack::<WORDS4, false>(bytes, start),
+            Kind::Ack6 => self.takes_ack::<WORDS, true>(bytes, start),
             Kind::Other => self.is_alike::<OTHER_WORDS>(start) && bytes >= self.least,
         };
         if !is_next {
@@ -306,7 +306,7 @@ impl Run {
     }
 
     #[inline]
-    fn is_data<const N: usize, const IPV6: bool>(
+    fn takes_data<const N: usize, const IPV6: bool>(
         &mut self,
         bytes: u32,
         start: &[u8; START],
@@ -324,15 +324,11 @@ impl Run {
             & (four(start, tcp_at(IPV6) + 4) == self.next)
             & (length == bytes)
             & (data.wrapping_sub(1) < self.room);
-        if is_next {
-            self.room -= data;
-            self.next = self.next.wrapping_add(data);
-        }
-        is_next
+        self.goes_on(is_next, data)
     }
 
     #[inline]
-    fn is_ack<const N: usize, const IPV6: bool>(
+    fn takes_ack<const N: usize, const IPV6: bool>(
         &mut self,
         bytes: u32,
         start: &[u8; START],
@@ -341,9 +337,15 @@ impl Run {
         let is_next = self.is_alike::<N>(start)
             & (bytes == self.headers)
             & (acked.wrapping_sub(1) < self.room);
+        self.goes_on(is_next, acked)
+    }
+
+    /// By so many bytes, at most `room`, if a frame is the next.
+    #[inline]
+    fn goes_on(&mut self, is_next: bool, bytes: u32) -> bool {
         if is_next {
-            self.room -= acked;
-            self.next = self.next.wrapping_add(acked);
+            self.room -= bytes;
+            self.next = self.next.wrapping_add(bytes);
         }
         is_next
     }
