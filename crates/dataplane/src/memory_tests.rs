@@ -38,7 +38,7 @@ fn bytes_are_copied_between_pieces() {
     assert_eq!(&bytes, b"lossless");
 }
 
-/// An access to a file on a disk may wait for the disk, or for another process.
+/// An access to it may wait for a disk, or for the process behind a file system.
 #[test]
 fn a_file_that_is_no_memory_is_refused() {
     let program = File::open("/proc/self/exe").expect("this program, on a disk");

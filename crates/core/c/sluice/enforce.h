@@ -635,7 +635,10 @@ SG_INLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 	return 0;
 }
 
-/* The step of a segment in its direction. *out is zeroed by the caller. */
+/*
+ * The step of a segment in its direction. *out is zeroed by the caller. A program of one direction
+ * calls that direction's step, so that it does not have the code of both.
+ */
 SG_INLINE void sg_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
 		       const struct sg_params *params, struct sg_verdict *out)
 {

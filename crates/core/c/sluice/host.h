@@ -126,12 +126,7 @@ SG_INLINE void sg_host_segment(struct sg_host *host, struct sg_packet *p, sg_u64
 		sg_host_stray(host, p, fate, now_ns, out);
 		return;
 	}
-	if (p->seg.direction == SG_FROM_TENANT)
-		sg_from_tenant(&host->flow, &p->seg, now_ns,
-			       sg_host_params(host, host->flow.rule), out);
-	else
-		sg_to_tenant(&host->flow, &p->seg, now_ns,
-			     sg_host_params(host, host->flow.rule), out);
+	sg_step(&host->flow, &p->seg, now_ns, sg_host_params(host, host->flow.rule), out);
 }
 
 /* Cuts a frame to its IP packet, where a rule enforces; else returns 0. */

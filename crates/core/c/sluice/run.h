@@ -90,7 +90,7 @@ SG_INLINE sg_u32 sg_run_uneventful(const struct sg_flow *flow)
 
 	if (sg_seq_gt(flow->rtt_first, flow->snd_una))
 		room = sg_min32(room, flow->rtt_first - 1 - flow->snd_una);
-	/* A flow that is not two-sided gets no feedback, whose absence could end its mode. */
+	/* Only a two-sided flow waits for feedback, whose absence would end its mode. */
 	if (flow->mode != SG_MODE_TWO_SIDED)
 		return room;
 	return counted < patience ? sg_min32(room, patience - (sg_u32)counted) : 0;
@@ -156,6 +156,7 @@ SG_INLINE sg_u32 sg_run_step(struct sg_flow *flow, const struct sg_segment *seg,
 	if (seg->payload || seg->direction != SG_FROM_TENANT || params->mode != SG_RULE_ENFORCE ||
 	    flow->mode != SG_MODE_TWO_SIDED || !sg_peer_reads_feedback(flow))
 		return 0;
+	/* *out has what the first step said: the second one adds to it. */
 	if (!(packets & 1))
 		sg_step(flow, seg, now_ns, params, out);
 	return packets / 2;

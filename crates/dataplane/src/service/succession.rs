@@ -127,22 +127,22 @@ impl Service {
         stream: &UnixStream,
         control: &UnixListener,
     ) -> anyhow::Result<()> {
-        if let Err(error) = self.state().may_inherit(who.pid) {
-            // It is of no interest to an upgrade that is under way.
-            handover::refuse(stream, &error);
-            return Err(error);
-        }
+        // The refusal of a stranger is of no interest to an upgrade that is under way.
+        let inherits = |state: &State| {
+            let pid = state.may_inherit(who.pid);
+            pid.inspect_err(|error| handover::refuse(stream, error))
+        };
+        inherits(&self.state())?;
         let prepared = match who.prepares {
             true => handover::prepare(stream),
             false => Ok(()),
         };
-        if prepared.is_err() {
-            self.keep_refusal(&prepared);
-            return prepared;
-        }
+        // An upgrade may have begun meanwhile, with another process.
         let state = self.state();
-        let done = self.hand_over_to(&state, who, stream, control);
-        // An upgrade waits for the lock, and then asks for the reason.
+        let pid = inherits(&state)?;
+        let done = prepared.and_then(|()| self.hand_over_to(&state, pid, stream, control));
+        // While the lock is held, for an upgrade whose process has ended waits for the lock, and
+        // then asks for the reason.
         self.keep_refusal(&done);
         drop(state);
         done
@@ -157,7 +157,7 @@ impl Service {
     fn hand_over_to(
         &self,
         state: &State,
-        who: Claim,
+        pid: u32,
         stream: &UnixStream,
         control: &UnixListener,
     ) -> anyhow::Result<()> {
@@ -166,7 +166,6 @@ impl Service {
             error
         };
         // Nothing has stopped yet if these fail.
-        let pid = state.may_inherit(who.pid).map_err(refuse)?;
         let copied = state.descriptors(control).map_err(refuse)?;
         let links = state.links().map_err(refuse)?;
         self.attempts.fetch_add(1, Ordering::Relaxed);
