@@ -214,8 +214,11 @@ fn what_a_peer_has_not_read_when_it_goes_is_counted_and_the_rest_waits_for_it() 
     // Nobody comes back: then frames are dropped, and counted.
     drop(end);
     // A frame that is sent before this goes into the cable.
-    until("a wait", || !switch.is_up(1));
+    until("its end", || !switch.is_up(1));
     until("room", || a.send(&frame(mac(9), mac(1), 100, 60)));
+    until("a wait", || {
+        switch.ask(|worker| worker.engine.waiting(1).0 == [(0, 1)])
+    });
     until("a drop", || switch.drops(1, Reason::NoReceiver) > 0);
 }
 

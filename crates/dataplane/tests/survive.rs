@@ -36,6 +36,18 @@ struct Shared {
     ends: AtomicBool,
 }
 
+impl Shared {
+    /// Waits until a thousand more frames have come; false if they all came meanwhile.
+    fn goes_on(&self) -> bool {
+        let before = self.received.load(Ordering::Acquire);
+        until("progress", || {
+            self.received.load(Ordering::Acquire) > before + 1000
+                || self.ends.load(Ordering::Acquire)
+        });
+        !self.ends.load(Ordering::Acquire)
+    }
+}
+
 /// A guest that connects again whenever the switch was killed.
 struct Survivor {
     guest: Guest,
@@ -165,12 +177,7 @@ fn replace(name: &str, switch: &str) {
     half.expect("a part of a message");
     let mut outages_ns = Vec::new();
     flow(&mut process, frames(), |process, shared| {
-        let before = shared.received.load(Ordering::Acquire);
-        until("progress", || {
-            shared.received.load(Ordering::Acquire) > before + 1000
-                || shared.ends.load(Ordering::Acquire)
-        });
-        if shared.ends.load(Ordering::Acquire) {
+        if !shared.goes_on() {
             return;
         }
         if outages_ns.len() % 4 == 3 {
@@ -255,13 +262,11 @@ fn change(name: &str, switch: &str) {
         text.clone() + &extra,
         text,
     ];
-    let (mut reloads, mut before) = (0, 0);
+    let mut reloads = 0;
     flow(&mut process, frames(), |process, shared| {
-        until("progress", || {
-            shared.received.load(Ordering::Acquire) > before + 1000
-                || shared.ends.load(Ordering::Acquire)
-        });
-        before = shared.received.load(Ordering::Acquire);
+        if !shared.goes_on() {
+            return;
+        }
         let mut guest = Guest::connect(&process.socket("plug"), PLAIN);
         for number in 0..100 {
             guest.send(&frame(mac(9), mac(4), number, 1000));
