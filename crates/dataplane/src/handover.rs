@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, bail, ensure};
 use rustix::{
     net::{
         RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -187,13 +187,11 @@ impl XdpHead {
         }
     }
 
-    fn estate(
-        self,
-        mut take: impl FnMut(usize) -> anyhow::Result<OwnedFd>,
-    ) -> anyhow::Result<XdpEstate> {
-        let (program, memory) = (take(self.program)?, take(self.memory)?.into());
+    fn estate(self, descriptors: &mut Descriptors) -> anyhow::Result<XdpEstate> {
+        let program = descriptors.take(self.program)?;
+        let memory = descriptors.take(self.memory)?.into();
         let (sockets, queues): (Vec<_>, _) = self.queues.into_iter().unzip();
-        let sockets = sockets.into_iter().map(take);
+        let sockets = sockets.into_iter().map(|number| descriptors.take(number));
         Ok(XdpEstate {
             program,
             memory,
@@ -207,6 +205,66 @@ impl XdpHead {
 struct ConnectionHead {
     stream: usize,
     said: Vec<(Vec<u8>, Vec<usize>)>,
+}
+
+impl ConnectionHead {
+    fn number<'a>(connection: &'a Connection, numbers: &mut Numbers<'a>) -> Self {
+        let stream = numbers.add(&connection.stream);
+        let said = connection.said.iter().map(|message| {
+            let descriptors = message.descriptors.iter().map(|fd| numbers.add(fd));
+            (message.bytes.clone(), descriptors.collect())
+        });
+        let said = said.collect();
+        Self { stream, said }
+    }
+
+    fn connection(self, descriptors: &mut Descriptors) -> anyhow::Result<Connection> {
+        let said = self.said.into_iter().map(|(bytes, numbers)| {
+            let with = numbers.into_iter().map(|number| descriptors.take(number));
+            let descriptors = with.collect::<anyhow::Result<_>>()?;
+            Ok(Message { bytes, descriptors })
+        });
+        let said = said.collect::<anyhow::Result<_>>()?;
+        let stream = descriptors.take(self.stream)?.into();
+        Ok(Connection { stream, said })
+    }
+}
+
+impl BayHead {
+    fn number<'a>(bay: &'a Bay, numbers: &mut Numbers<'a>) -> Self {
+        Self {
+            name: bay.name.clone(),
+            kind: bay.kind.clone(),
+            counters: bay.counters,
+            closed: bay.closed.clone(),
+            listener: bay.listener.as_ref().map(|fd| numbers.add(fd)),
+            tap: bay.tap.as_ref().map(|fd| numbers.add(fd)),
+            connection: bay
+                .connection
+                .as_ref()
+                .map(|it| ConnectionHead::number(it, numbers)),
+            cable: bay.cable.clone(),
+            xdp: bay.xdp.as_ref().map(|it| XdpHead::number(it, numbers)),
+        }
+    }
+
+    fn bay(self, descriptors: &mut Descriptors) -> anyhow::Result<Bay> {
+        let mut take = |number: usize| descriptors.take(number);
+        Ok(Bay {
+            name: self.name,
+            kind: self.kind,
+            counters: self.counters,
+            closed: self.closed,
+            listener: self.listener.map(&mut take).transpose()?.map(Into::into),
+            tap: self.tap.map(&mut take).transpose()?.map(Into::into),
+            connection: self
+                .connection
+                .map(|it| it.connection(descriptors))
+                .transpose()?,
+            cable: self.cable,
+            xdp: self.xdp.map(|it| it.estate(descriptors)).transpose()?,
+        })
+    }
 }
 
 /// The host's monotonic clock, ns.
@@ -306,25 +364,10 @@ impl Estate {
         let mut numbers = Numbers::default();
         numbers.add(&self.control);
         numbers.add(&self.ledger);
-        let bays = self.bays.iter().map(|bay| BayHead {
-            name: bay.name.clone(),
-            kind: bay.kind.clone(),
-            counters: bay.counters,
-            closed: bay.closed.clone(),
-            listener: bay.listener.as_ref().map(|fd| numbers.add(fd)),
-            tap: bay.tap.as_ref().map(|fd| numbers.add(fd)),
-            connection: bay.connection.as_ref().map(|connection| {
-                let stream = numbers.add(&connection.stream);
-                let said = connection.said.iter().map(|message| {
-                    let descriptors = message.descriptors.iter().map(|fd| numbers.add(fd));
-                    (message.bytes.clone(), descriptors.collect())
-                });
-                let said = said.collect();
-                ConnectionHead { stream, said }
-            }),
-            cable: bay.cable.clone(),
-            xdp: bay.xdp.as_ref().map(|it| XdpHead::number(it, &mut numbers)),
-        });
+        let bays = self
+            .bays
+            .iter()
+            .map(|bay| BayHead::number(bay, &mut numbers));
         let bays = bays.collect();
         let head = Head {
             form: FORM,
@@ -366,80 +409,55 @@ impl Estate {
     /// The other side refuses, has gone, or speaks another form.
     pub fn receive(from: &UnixStream) -> anyhow::Result<Self> {
         from.set_read_timeout(Some(PATIENCE))?;
-        let mut stream = from;
-        let mut word = || {
-            let mut bytes = [0; 8];
-            let read = stream.read_exact(&mut bytes);
-            read.map(|()| bytes)
-                .context("the switch that runs does not hand over; its log says why")
-        };
-        let mut head = word()?;
-        if head == PREPARE {
-            let mut to = from;
-            to.write_all(&[PREPARED])?;
-            head = word()?;
-        }
-        if head == REFUSAL {
-            return Err(refusal(from).into());
-        }
-        let (head, frames) = (u64::from_le_bytes(head), u64::from_le_bytes(word()?));
-        ensure!(head <= HEAD_MAX && frames <= FRAMES_MAX, "it is too long");
-        let mut text = vec![0; head as usize];
-        stream.read_exact(&mut text).map_err(|_| late())?;
-        let form = serde_json::from_slice::<serde_json::Value>(&text)?["form"].as_u64();
-        if form != Some(u64::from(FORM)) {
-            const OTHER: &str = "the switch that runs is of another version; restart it instead";
-            return Err(Refused::new(Remedy::Restart, OTHER).into());
-        }
-        let head: Head = serde_json::from_slice(&text)?;
-        let mut copies = Vec::new();
+        let head = read_head(from)?;
+        let (mut stream, mut copies) = (from, Vec::new());
         for copy in head.copies {
             let mut bytes = vec![0; copy.bytes as usize];
             stream.read_exact(&mut bytes).map_err(|_| late())?;
             copies.push((copy, bytes));
         }
-        ensure!(head.descriptors <= DESCRIPTORS_MAX, "too many descriptors");
-        let mut descriptors = receive_descriptors(from, head.descriptors)?;
-        let mut take = |number: usize| {
-            let descriptor = descriptors.get_mut(number).and_then(Option::take);
-            descriptor.ok_or_else(|| anyhow!("a descriptor is missing"))
-        };
-        let (control, ledger) = (take(0)?.into(), take(1)?.into());
-        let bays = head.bays.into_iter().map(|bay| {
-            let connection = bay.connection.map(|connection| {
-                let said = connection.said.into_iter().map(|(bytes, numbers)| {
-                    let descriptors = numbers.into_iter().map(&mut take);
-                    Ok(Message {
-                        bytes,
-                        descriptors: descriptors.collect::<anyhow::Result<_>>()?,
-                    })
-                });
-                let said = said.collect::<anyhow::Result<_>>()?;
-                let stream = take(connection.stream)?.into();
-                anyhow::Ok(Connection { stream, said })
-            });
-            anyhow::Ok(Bay {
-                name: bay.name,
-                kind: bay.kind,
-                counters: bay.counters,
-                closed: bay.closed,
-                listener: bay.listener.map(&mut take).transpose()?.map(Into::into),
-                tap: bay.tap.map(&mut take).transpose()?.map(Into::into),
-                connection: connection.transpose()?,
-                cable: bay.cable,
-                xdp: bay.xdp.map(|it| it.estate(&mut take)).transpose()?,
-            })
-        });
-        let bays = bays.collect::<anyhow::Result<_>>()?;
+        let mut descriptors = Descriptors::receive(from, head.descriptors)?;
+        let (control, ledger) = (descriptors.take(0)?.into(), descriptors.take(1)?.into());
+        let bays = head.bays.into_iter().map(|bay| bay.bay(&mut descriptors));
         Ok(Self {
             control,
             ledger,
-            bays,
+            bays: bays.collect::<anyhow::Result<_>>()?,
             copies,
             stopped_ns: head.stopped_ns,
             pid: head.pid,
         })
     }
+}
+
+/// Reads what is text. The old process may ask before whether this one listens.
+fn read_head(from: &UnixStream) -> anyhow::Result<Head> {
+    let mut stream = from;
+    let mut word = || {
+        let mut bytes = [0; 8];
+        let read = stream.read_exact(&mut bytes);
+        read.map(|()| bytes)
+            .context("the switch that runs does not hand over; its log says why")
+    };
+    let mut first = word()?;
+    if first == PREPARE {
+        let mut to = from;
+        to.write_all(&[PREPARED])?;
+        first = word()?;
+    }
+    if first == REFUSAL {
+        return Err(refusal(from).into());
+    }
+    let (bytes, frames) = (u64::from_le_bytes(first), u64::from_le_bytes(word()?));
+    ensure!(bytes <= HEAD_MAX && frames <= FRAMES_MAX, "it is too long");
+    let mut text = vec![0; bytes as usize];
+    stream.read_exact(&mut text).map_err(|_| late())?;
+    let form = serde_json::from_slice::<serde_json::Value>(&text)?["form"].as_u64();
+    if form != Some(u64::from(FORM)) {
+        const OTHER: &str = "the switch that runs is of another version; restart it instead";
+        return Err(Refused::new(Remedy::Restart, OTHER).into());
+    }
+    Ok(serde_json::from_slice(&text)?)
 }
 
 /// Why the old process does not hand over: the rest of a line.
@@ -459,29 +477,40 @@ fn refusal(from: &UnixStream) -> Refused {
     }
 }
 
-fn receive_descriptors(from: &UnixStream, count: usize) -> anyhow::Result<Vec<Option<OwnedFd>>> {
-    let mut descriptors = Vec::with_capacity(count);
-    while descriptors.len() < count {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let (mut byte, flags) = ([0], RecvFlags::CMSG_CLOEXEC);
-        let mut part = [IoSliceMut::new(&mut byte)];
-        let received = recvmsg(from, &mut part, &mut ancillary, flags)?;
-        if received.bytes == 0 {
-            return Err(late().into());
-        }
-        let before = descriptors.len();
-        for with in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(some) = with {
-                descriptors.extend(some.map(Some));
-            }
-        }
-        ensure!(
-            received.bytes == 1 && descriptors.len() > before,
-            "descriptors are missing; raise `ulimit -n`"
-        );
+/// Descriptors that have come, by number; each is taken once.
+struct Descriptors(Vec<Option<OwnedFd>>);
+
+impl Descriptors {
+    fn take(&mut self, number: usize) -> anyhow::Result<OwnedFd> {
+        let descriptor = self.0.get_mut(number).and_then(Option::take);
+        descriptor.context("a descriptor is missing")
     }
-    Ok(descriptors)
+
+    fn receive(from: &UnixStream, count: usize) -> anyhow::Result<Self> {
+        ensure!(count <= DESCRIPTORS_MAX, "too many descriptors");
+        let mut descriptors = Vec::with_capacity(count);
+        while descriptors.len() < count {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let (mut byte, flags) = ([0], RecvFlags::CMSG_CLOEXEC);
+            let mut part = [IoSliceMut::new(&mut byte)];
+            let received = recvmsg(from, &mut part, &mut ancillary, flags)?;
+            if received.bytes == 0 {
+                return Err(late().into());
+            }
+            let before = descriptors.len();
+            for with in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(some) = with {
+                    descriptors.extend(some.map(Some));
+                }
+            }
+            ensure!(
+                received.bytes == 1 && descriptors.len() > before,
+                "descriptors are missing; raise `ulimit -n`"
+            );
+        }
+        Ok(Self(descriptors))
+    }
 }
 
 /// The new process has everything: the old one is to end. Returns when it does, or has died and
@@ -536,6 +565,8 @@ pub fn let_go(stream: &UnixStream, patience: Duration) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::anyhow;
+
     use super::*;
 
     fn pair() -> (UnixStream, UnixStream) {

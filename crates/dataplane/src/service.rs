@@ -34,7 +34,7 @@ use crate::{
     xdp::Xdp,
 };
 
-use places::{Ahead, begin, in_words, open, refuse_other_sockets};
+use places::{Ahead, begin, in_words, open, usable};
 pub use succession::{Claim, Heir, Predecessor};
 
 /// Between two looks whether a port's frames have come home.
@@ -398,50 +398,15 @@ impl State {
         config: &PortConfig,
         old: Option<handover::Bay>,
     ) -> anyhow::Result<Option<Arc<Link>>> {
-        let mut old = old.unwrap_or_default();
-        if old.kind != in_words(config) {
-            refuse_other_sockets(&old, config)?;
-            // It may listen where the other one did.
-            old = handover::Bay {
-                counters: old.counters,
-                listener: old.listener,
-                ..handover::Bay::default()
-            };
-        }
-        if old.cable.is_none() && matches!(config.kind, Kind::Shm(..)) {
-            // A peer that was refused, or has just gone.
-            old.connection = None;
-        }
+        let mut old = usable(old.unwrap_or_default(), config)?;
         let (counters, closed) = (old.counters, old.closed.take());
         open(config, &mut old)?;
         let number = self.choose_number(&config.name)?;
         let thread = self.choose_thread(config);
-        let handle = self.handles[thread].clone();
-        let port = match &config.kind {
-            Kind::VhostUser(..) => {
-                let record = self.ledger.record(number, thread);
-                Port::Vhost(Box::new(Device::new(Some(record))))
-            }
-            Kind::Tap(name) => Port::Tap(Box::new(match old.tap.take() {
-                Some(file) => Tap::over(file, name),
-                None => bail!("port {}: its interface was not opened", config.name),
-            })),
-            Kind::Xdp(wanted) => Port::Xdp(Box::new(
-                match old.xdp.take() {
-                    Some(estate) => Xdp::over(estate, wanted.clone()),
-                    None => Xdp::open(wanted.clone()),
-                }
-                .with_context(|| format!("port {}", config.name))?,
-            )),
-            Kind::Shm(_, wanted) => {
-                let record = self.ledger.record(number, thread);
-                let flow = wanted.pfc.map(|pfc| FlowControl::new(pfc, number));
-                Port::Shm(Box::new(Cable::new(Some(record)).with_flow(flow)))
-            }
-        };
+        let port = self.port(config, &mut old, (number, thread))?;
         let about = config.clone();
         self.add_elsewhere(number, thread, config)?;
-        handle
+        self.handles[thread]
             .call(move |worker| {
                 let (name, member, filter) = (about.name.clone(), about.member, about.filter);
                 worker.engine.add(number, name, port, member, filter);
@@ -458,7 +423,46 @@ impl State {
         self.numbers.insert(config.name.clone(), number);
         self.threads.insert(number, thread);
         self.config.ports.push(config.clone());
-        let begins = old.connection.is_some();
+        self.begin_session(config, old, number)
+    }
+
+    /// The port itself, over what another process had of it.
+    fn port(
+        &self,
+        config: &PortConfig,
+        old: &mut handover::Bay,
+        (number, thread): (u16, usize),
+    ) -> anyhow::Result<Port> {
+        let record = || Some(self.ledger.record(number, thread));
+        Ok(match &config.kind {
+            Kind::VhostUser(..) => Port::Vhost(Box::new(Device::new(record()))),
+            Kind::Tap(name) => Port::Tap(Box::new(match old.tap.take() {
+                Some(file) => Tap::over(file, name),
+                None => bail!("port {}: its interface was not opened", config.name),
+            })),
+            Kind::Xdp(wanted) => Port::Xdp(Box::new(
+                match old.xdp.take() {
+                    Some(estate) => Xdp::over(estate, wanted.clone()),
+                    None => Xdp::open(wanted.clone()),
+                }
+                .with_context(|| format!("port {}", config.name))?,
+            )),
+            Kind::Shm(_, wanted) => {
+                let flow = wanted.pfc.map(|pfc| FlowControl::new(pfc, number));
+                Port::Shm(Box::new(Cable::new(record()).with_flow(flow)))
+            }
+        })
+    }
+
+    /// Begins the session of a port that is there, or removes the port. Returns what
+    /// [`State::add`] does.
+    fn begin_session(
+        &mut self,
+        config: &PortConfig,
+        old: handover::Bay,
+        number: u16,
+    ) -> anyhow::Result<Option<Arc<Link>>> {
+        let (begins, handle) = (old.connection.is_some(), self.handle(number));
         let session = match begin(config, old, number, &handle) {
             Ok(session) => session,
             Err(error) => {

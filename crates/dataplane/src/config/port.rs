@@ -129,101 +129,41 @@ fn read_name(table: &Table<'_>) -> Option<String> {
     Some(name.to_owned())
 }
 
+/// What is behind a port, as its keys say.
+struct Asked<'a> {
+    vhost_user: Option<&'a str>,
+    tap: Option<&'a str>,
+    shm: Option<&'a str>,
+    xdp: Option<&'a str>,
+}
+
 pub(super) fn read_port(table: Table<'_>, all: &Common<'_>) -> Option<PortConfig> {
-    let &Common {
-        lanes,
-        has_policy,
-        threads,
-        ..
-    } = all;
     let name = read_name(&table);
-    let listen = table.boolean("listen");
-    let queues = table.integer("queues", 1..=PAIRS_MAX as i64);
-    let (socket, tap, shm) = (
-        table.text("vhost_user"),
-        table.text("tap"),
-        table.text("shm"),
-    );
-    let xdp = table.text("xdp");
-    let persist = table.boolean("persist");
-    let (in_order, backpressure) = (table.boolean("in_order"), table.boolean("backpressure"));
-    if in_order.is_some() && socket.is_none() {
-        table.refuse(
-            "in_order",
-            "only a port with vhost_user = \"SOCKET\" has a ring of a driver",
-        );
-    }
-    if shm.is_none() {
-        for key in ["pfc", "rate", "delay"] {
-            if table.get(key).is_some() {
-                table.refuse(
-                    key,
-                    "pauses are sent and obeyed at a port with shm = \"SOCKET\" alone; an adapter does \
-                     it itself ([[adapter]])",
-                );
-            }
-        }
-    }
-    for key in ["backpressure", "persist"] {
-        if tap.is_none() && table.get(key).is_some() {
-            table.refuse(key, "only a port with tap = \"INTERFACE\" has it");
-        }
-    }
-    check_place(&table, all.reserved);
-    refuse_of_others(&table, shm.is_some(), xdp.is_some());
-    let kind = match (socket, tap, shm, xdp) {
-        (Some(socket), None, None, None) => {
-            let mode = match listen {
-                Some(false) => Mode::Client,
-                _ => Mode::Server,
-            };
-            let pairs = queues.unwrap_or(1) as u16;
-            Some(Kind::VhostUser(PathBuf::from(socket), mode, pairs))
-        }
-        (None, Some(tap), None, None) => {
-            if listen.is_some() {
-                table.refuse("listen", "an interface has no socket");
-            }
-            if queues.is_some() {
-                table.refuse("queues", "an interface has one queue here");
-            }
-            read_interface(&table, "tap", tap).map(Kind::Tap)
-        }
-        (None, None, None, Some(name)) => {
-            if listen.is_some() {
-                table.refuse("listen", "an interface has no socket");
-            }
-            read_xdp(&table, name, queues.map(|count| count as u16))
-        }
-        (None, None, Some(socket), None) => {
-            if queues.is_some() {
-                table.refuse("queues", "a cable has one queue in each direction");
-            }
-            Some(read_cable(&table, socket, listen != Some(false), lanes))
-        }
-        _ => {
-            table.item().complain(
-                "a port is one thing",
-                "write one of vhost_user = \"SOCKET\", tap = \"INTERFACE\", xdp = \"INTERFACE\" and \
-                 shm = \"SOCKET\"",
-            );
-            None
-        }
+    let asked = Asked {
+        vhost_user: table.text("vhost_user"),
+        tap: table.text("tap"),
+        shm: table.text("shm"),
+        xdp: table.text("xdp"),
     };
+    let (in_order, backpressure) = (table.boolean("in_order"), table.boolean("backpressure"));
+    let persist = table.boolean("persist");
+    check_place(&table, all.reserved);
+    refuse_of_others(&table, &asked);
+    let kind = read_kind(&table, asked, all.lanes);
     let access = read_access(&table, kind.as_ref(), all.access);
     let member = read_member(&table);
     let filter = read_filter(&table);
     let priority = table.get("priority").and_then(|item| read_priority(&item));
     let govern = table.boolean("govern");
-    if !has_policy && govern == Some(true) {
+    if !all.has_policy && govern == Some(true) {
         table.refuse("govern", "[switch] has no policy = \"FILE\"");
     }
     let tenant = table.text("tenant").map(str::to_owned);
-    let thread = read_thread(&table, threads);
+    let thread = read_thread(&table, all.threads);
     table.close();
     let (name, kind) = (name?, kind?);
     Some(PortConfig {
-        is_governed: has_policy && govern.unwrap_or(matches!(kind, Kind::VhostUser(..))),
+        is_governed: all.has_policy && govern.unwrap_or(matches!(kind, Kind::VhostUser(..))),
         tenant: tenant.unwrap_or_else(|| name.clone()),
         in_order: in_order == Some(true),
         backpressure: backpressure == Some(true),
@@ -236,6 +176,62 @@ pub(super) fn read_port(table: Table<'_>, all: &Common<'_>) -> Option<PortConfig
         priority: priority.unwrap_or_default(),
         thread,
     })
+}
+
+/// What is behind a port: one of four.
+fn read_kind(table: &Table<'_>, asked: Asked<'_>, lanes: Lanes) -> Option<Kind> {
+    let listen = table.boolean("listen");
+    let queues = table.integer("queues", 1..=PAIRS_MAX as i64);
+    let refuse = |key, is_there: bool, reason| {
+        if is_there {
+            table.refuse(key, reason);
+        }
+    };
+    let (
+        no_socket,
+        Asked {
+            vhost_user,
+            tap,
+            shm,
+            xdp,
+        },
+    ) = ("an interface has no socket", asked);
+    match (vhost_user, tap, shm, xdp) {
+        (Some(socket), None, None, None) => {
+            let mode = match listen {
+                Some(false) => Mode::Client,
+                _ => Mode::Server,
+            };
+            let pairs = queues.unwrap_or(1) as u16;
+            Some(Kind::VhostUser(PathBuf::from(socket), mode, pairs))
+        }
+        (None, Some(tap), None, None) => {
+            refuse("listen", listen.is_some(), no_socket);
+            refuse(
+                "queues",
+                queues.is_some(),
+                "an interface has one queue here",
+            );
+            read_interface(table, "tap", tap).map(Kind::Tap)
+        }
+        (None, None, Some(socket), None) => {
+            let one_queue = "a cable has one queue in each direction";
+            refuse("queues", queues.is_some(), one_queue);
+            Some(read_cable(table, socket, listen != Some(false), lanes))
+        }
+        (None, None, None, Some(name)) => {
+            refuse("listen", listen.is_some(), no_socket);
+            read_xdp(table, name, queues.map(|count| count as u16))
+        }
+        _ => {
+            table.item().complain(
+                "a port is one thing",
+                "write one of vhost_user = \"SOCKET\", tap = \"INTERFACE\", xdp = \"INTERFACE\" and \
+                 shm = \"SOCKET\"",
+            );
+            None
+        }
+    }
 }
 
 /// The side that listens decides the sizes.
@@ -320,27 +316,29 @@ fn read_pfc(table: &Table<'_>, lanes: Lanes) -> Option<Settings> {
 }
 
 /// Keys that only ports of another kind have.
-fn refuse_of_others(table: &Table<'_>, is_cable: bool, is_xdp: bool) {
-    let only = [
-        (
-            "ring",
-            is_cable || is_xdp,
-            "a port with shm = \"SOCKET\" or xdp = \"INTERFACE\" has buffers",
-        ),
-        (
-            "buffer",
-            is_cable,
-            "a port with shm = \"SOCKET\" has buffers",
-        ),
-        (
-            "mode",
-            is_xdp,
-            "a port with xdp = \"INTERFACE\" has sockets of AF_XDP",
-        ),
+fn refuse_of_others(table: &Table<'_>, asked: &Asked<'_>) {
+    const DRIVER: &str = "only a port with vhost_user = \"SOCKET\" has a ring of a driver";
+    const PAUSES: &str = "pauses are sent and obeyed at a port with shm = \"SOCKET\" alone; an \
+                          adapter does it itself ([[adapter]])";
+    const TAP: &str = "only a port with tap = \"INTERFACE\" has it";
+    const RING: &str =
+        "only a port with shm = \"SOCKET\" or xdp = \"INTERFACE\" has buffers of its own";
+    const BUFFER: &str = "only a port with shm = \"SOCKET\" has buffers of its own";
+    const MODE: &str = "only a port with xdp = \"INTERFACE\" has sockets of AF_XDP of its own";
+    let (is_cable, is_xdp) = (asked.shm.is_some(), asked.xdp.is_some());
+    let only: [(&[&'static str], bool, &str); 6] = [
+        (&["in_order"], asked.vhost_user.is_some(), DRIVER),
+        (&["pfc", "rate", "delay"], is_cable, PAUSES),
+        (&["backpressure", "persist"], asked.tap.is_some(), TAP),
+        (&["ring"], is_cable || is_xdp, RING),
+        (&["buffer"], is_cable, BUFFER),
+        (&["mode"], is_xdp, MODE),
     ];
-    for (key, is_known, who) in only {
-        if !is_known && table.get(key).is_some() {
-            table.refuse(key, &format!("only {who} of its own"));
+    for (keys, is_known, reason) in only {
+        for &key in keys {
+            if !is_known && table.get(key).is_some() {
+                table.refuse(key, reason);
+            }
         }
     }
 }

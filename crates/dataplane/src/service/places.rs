@@ -75,9 +75,27 @@ pub(super) fn open(port: &PortConfig, old: &mut handover::Bay) -> anyhow::Result
     Ok(())
 }
 
+/// What a port can use of what another process had under its name: of a port of another kind only
+/// the counters, and the socket, since it may listen where the other one did.
+pub(super) fn usable(mut old: handover::Bay, config: &PortConfig) -> anyhow::Result<handover::Bay> {
+    if old.kind != in_words(config) {
+        refuse_other_sockets(&old, config)?;
+        old = handover::Bay {
+            counters: old.counters,
+            listener: old.listener,
+            ..handover::Bay::default()
+        };
+    }
+    if old.cable.is_none() && matches!(config.kind, Kind::Shm(..)) {
+        // A peer that was refused, or has just gone.
+        old.connection = None;
+    }
+    Ok(old)
+}
+
 /// The kernel gives a queue of an interface to one process at a time, and the one that runs must
 /// keep it until all has gone over.
-pub(super) fn refuse_other_sockets(old: &handover::Bay, config: &PortConfig) -> anyhow::Result<()> {
+fn refuse_other_sockets(old: &handover::Bay, config: &PortConfig) -> anyhow::Result<()> {
     match &config.kind {
         Kind::Xdp(wanted)
             if old
