@@ -2,7 +2,7 @@
 # Builds the fuzz targets and runs each for a bounded time.
 #
 #   run.sh SECONDS [TARGET…]   targets: every fuzz_*.c here, goal, rings, messages and cables, by default
-#   INPUTS=N run.sh 0 TARGET…  so many inputs each instead, however long they take
+#   INPUTS=N run.sh 0 TARGET…  so many inputs each instead, by all CPUs, however long they take
 #
 # The corpus of each target stays in fuzz/corpus/TARGET; an input that breaks an invariant is
 # left in fuzz/artifacts/ and printed (in base64, so that it can be taken from another machine's output). Repeat one
@@ -11,6 +11,7 @@ set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../scripts/env.sh"
 cd "$SG_ROOT"
+shopt -s extglob
 
 # Where the headers under test are; a mutated copy may take their place.
 CORE_INCLUDE=${CORE_INCLUDE:-crates/core/c}
@@ -98,37 +99,45 @@ seeds() { # seeds TARGET: the starting corpus, made afresh by a program
 }
 
 fuzz() { # fuzz TARGET SECONDS
-	local target=$1 log options=(-max_total_time="$2")
-	log=$BIN/$target.log
-	[ -z "${INPUTS:-}" ] || options=(-runs="$INPUTS")
+	local target=$1 options=(-max_total_time="$2") processes=1 number pids=() failed=0
+	if [ -n "${INPUTS:-}" ]; then
+		processes=$(nproc)
+		options=(-runs=$(((INPUTS + processes - 1) / processes)))
+	fi
 	case $target in
 	# All inputs have the same chance, which takes less time than to weigh them.
 	rings | messages | cables) options+=(-entropic=0) ;;
 	esac
-	if "$BIN/$target" "${options[@]}" -max_len=1024 -timeout=10 -rss_limit_mb=2048 \
-		-artifact_prefix="fuzz/artifacts/$target-" -print_final_stats=1 \
-		"fuzz/corpus/$target" >"$log" 2>&1; then
-		printf '%-14s ok      %s\n' "$target" "$(summary "$log")"
-	else
-		grep -E 'broken:|ERROR|runtime error|Test unit written' "$log" >&2 || tail -20 "$log" >&2
-		unit "$log"
-		printf '%-14s FAILED  see %s\n' "$target" "$log"
-		return 1
-	fi
+	rm -f "$BIN/$target".+([0-9]).log
+	for ((number = 0; number < processes; number++)); do
+		"$BIN/$target" "${options[@]}" -max_len=1024 -timeout=10 -rss_limit_mb=2048 \
+			-artifact_prefix="fuzz/artifacts/$target-" -print_final_stats=1 \
+			"fuzz/corpus/$target" >"$BIN/$target.$number.log" 2>&1 &
+		pids+=($!)
+	done
+	for number in "${!pids[@]}"; do
+		wait "${pids[number]}" || { failed=1; explain "$BIN/$target.$number.log"; }
+	done
+	printf '%-14s %-7s %s\n' "$target" "$([ $failed -eq 0 ] && echo ok || echo FAILED)" "$(summary "$target")"
+	return $failed
 }
 
-unit() { # unit LOG: the input that broke something
+# explain LOG: why a process ended, and the input that broke something.
+explain() {
 	local file
+	grep -E 'broken:|ERROR|runtime error|Test unit written' "$1" >&2 || tail -20 "$1" >&2
 	file=$(sed -n 's/.*Test unit written to //p' "$1" | tail -1)
 	[ ! -f "$file" ] || echo "base64: $(base64 -w0 "$file")"
+	echo "see $1"
 }
 
-summary() {
-	local runs frames coverage
-	runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$1")
-	frames=$(sed -n 's/^stat::frames: *//p' "$1")
-	coverage=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$1" | tail -1)
-	echo "${runs:-0} inputs, ${frames:+$frames frames, }${coverage:-0} edges"
+summary() { # summary TARGET: inputs and frames of its processes, and the most edges of one
+	awk '
+		/^stat::number_of_executed_units:/ { inputs += $2 }
+		/^stat::frames:/ { frames += $2 }
+		match($0, / cov: [0-9]+ /) { cov = substr($0, RSTART + 6, RLENGTH - 7) + 0; if (cov > edges) edges = cov }
+		END { printf "%.0f inputs, %s%d edges\n", inputs, frames ? sprintf("%.0f frames, ", frames) : "", edges }
+	' "$BIN/$1".+([0-9]).log
 }
 
 main() {
