@@ -32,7 +32,7 @@ BUDGET_S=(
 	["stages of tests"]=10 ["measuring tests"]=150 ["foreign stacks"]=90 ["nothing left behind"]=10
 	[scenario]=35 ["scenario five-stacks"]=100 ["scenario five-stacks-guests"]=75 ["scenario ecn-coexistence"]=70
 	["scenario window-cap"]=50 ["scenario swift-beside"]=45 ["scenario incast-1500"]=45 ["scenario host-loss"]=90 ["scenario lossless-incast"]=60
-	["scenario enforced-by-switch"]=60 ["scenario partition-aggregate"]=90
+	["scenario enforced-by-switch"]=75 ["scenario partition-aggregate"]=90
 )
 
 # Tests that measure rates, queues or delays on live links: when others use the CPUs in that second

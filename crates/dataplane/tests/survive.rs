@@ -4,8 +4,9 @@ mod common;
 
 use std::{
     env, fs,
-    io::Write,
-    os::unix::net::UnixStream,
+    io::{Read, Write},
+    net::Shutdown,
+    os::unix::net::{UnixListener, UnixStream},
     path::PathBuf,
     sync::{
         Arc,
@@ -23,7 +24,7 @@ use serde_json::json;
 use sluicegate_dataplane::{
     config::Config,
     control::{self, Ask},
-    service::Service,
+    service::{Claim, Heir, Service},
 };
 
 /// What all threads of a test know.
@@ -301,4 +302,34 @@ fn a_switch_that_was_replaced_ends_nothing_that_its_successor_has() {
         assert_eq!(common::number(&b.expect()), (1, number));
     }
     assert!(next.end());
+}
+
+#[test]
+fn what_a_stranger_gets_late_is_no_answer_to_an_upgrade_that_began_meanwhile() {
+    let bench = Bench::new("", &[]);
+    let (service, path) = (&bench.service, bench.directory.join("control"));
+    let control = UnixListener::bind(path).expect("a socket");
+    let stranger = Claim {
+        pid: Some(7),
+        prepares: true,
+    };
+    for answers in [true, false] {
+        let (mut new, old) = UnixStream::pair().expect("a pair");
+        let done = thread::scope(|scope| {
+            let done = scope.spawn(|| service.hand_over(stranger, &old, &control));
+            let mut question = [0; 8];
+            new.read_exact(&mut question).expect("a question");
+            service.start_heir(|| Ok((8, ()))).expect("it starts");
+            match answers {
+                true => new.write_all(b"p").expect("an answer"),
+                false => new.shutdown(Shutdown::Both).expect("an end"),
+            }
+            done.join().expect("an end")
+        });
+        let error = done.expect_err("it is not the heir").to_string();
+        assert!(error.contains("an upgrade to process 8"), "{error}");
+        assert_eq!(service.remedy(), None);
+        service.set_heir(Heir::Anybody);
+    }
+    assert_eq!(service.attempts(), 0, "nothing was stopped");
 }
