@@ -98,8 +98,21 @@ seeds() { # seeds TARGET: the starting corpus, made afresh by a program
 	"$BIN/seeds" "$target" "fuzz/corpus/$target"
 }
 
+# By process, its log.
+declare -A running=()
+
+# Ends all processes: one has found something, or the run is interrupted.
+stop() {
+	[ ${#running[@]} -eq 0 ] || kill "${!running[@]}" 2>/dev/null || true
+	wait
+	running=()
+}
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
 fuzz() { # fuzz TARGET SECONDS
-	local target=$1 options=(-max_total_time="$2") processes=1 number pids=() failed=0
+	local target=$1 options=(-max_total_time="$2") processes=1 number pid failed=0
 	if [ -n "${INPUTS:-}" ]; then
 		processes=$(nproc)
 		options=(-runs=$(((INPUTS + processes - 1) / processes)))
@@ -113,10 +126,15 @@ fuzz() { # fuzz TARGET SECONDS
 		"$BIN/$target" "${options[@]}" -max_len=1024 -timeout=10 -rss_limit_mb=2048 \
 			-artifact_prefix="fuzz/artifacts/$target-" -print_final_stats=1 \
 			"fuzz/corpus/$target" >"$BIN/$target.$number.log" 2>&1 &
-		pids+=($!)
+		running[$!]=$BIN/$target.$number.log
 	done
-	for number in "${!pids[@]}"; do
-		wait "${pids[number]}" || { failed=1; explain "$BIN/$target.$number.log"; }
+	while [ ${#running[@]} -gt 0 ]; do
+		if ! wait -n -p pid "${!running[@]}"; then
+			failed=1
+			explain "${running[$pid]}"
+			stop
+		fi
+		unset "running[$pid]"
 	done
 	printf '%-14s %-7s %s\n' "$target" "$([ $failed -eq 0 ] && echo ok || echo FAILED)" "$(summary "$target")"
 	return $failed

@@ -141,8 +141,8 @@ impl Service {
         let state = self.state();
         let pid = inherits(&state)?;
         let done = prepared.and_then(|()| self.hand_over_to(&state, pid, stream, control));
-        // While the lock is held, for an upgrade whose process has ended waits for the lock, and
-        // then asks for the reason.
+        // Under the lock: if all was stopped for a process that has ended, its upgrade waits for
+        // the lock, and then asks for the reason.
         self.keep_refusal(&done);
         drop(state);
         done
