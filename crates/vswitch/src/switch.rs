@@ -544,32 +544,29 @@ impl<P, S: Connection> Switch<P, S> {
     /// The receiver behind an exit takes its next packet. Packets in the entrances move on.
     pub fn take(&mut self, to: Side) -> Option<P> {
         let (bound, number) = (self.config.exit(to).bound, to.index());
-        let exit = self.exits.get_mut(number)?;
-        let first = exit.queue.pop().map(|(packet, _)| packet);
-        let taken = first.or_else(|| {
-            let (entrance, packet, bytes) = exit.next(|_| true)?;
-            self.entrances[entrance].remove(bytes);
-            if let Some(tally) = &mut self.tally {
-                tally.moves_on([entrance, number]);
-            }
-            Some(packet)
-        });
+        let first = self.exits.get_mut(number)?.queue.pop();
+        let taken = first.or_else(|| self.advance(number, |_| true));
         if let (Some(tally), Some(_)) = (&mut self.tally, &taken) {
             tally.is_taken(number);
         }
-        let exit = &mut self.exits[number];
         loop {
-            let waiting = exit.queue.load();
-            let Some((entrance, packet, bytes)) = exit.next(|bytes| bound.fits(waiting, bytes))
-            else {
-                return taken;
+            let waiting = self.exits[number].queue.load();
+            let next = self.advance(number, |bytes| bound.fits(waiting, bytes));
+            let Some((packet, bytes)) = next else {
+                return taken.map(|(packet, _)| packet);
             };
-            self.entrances[entrance].remove(bytes);
-            exit.queue.push(packet, bytes);
-            if let Some(tally) = &mut self.tally {
-                tally.moves_on([entrance, number]);
-            }
+            self.exits[number].queue.push(packet, bytes);
         }
+    }
+
+    /// The next packet that waits behind an exit, if it fits there; it leaves its entrance.
+    fn advance(&mut self, exit: usize, fits: impl Fn(u32) -> bool) -> Option<(P, u32)> {
+        let (entrance, packet, bytes) = self.exits[exit].next(fits)?;
+        self.entrances[entrance].remove(bytes);
+        if let Some(tally) = &mut self.tally {
+            tally.moves_on([entrance, exit]);
+        }
+        Some((packet, bytes))
     }
 
     /// Returns the next held-back sender that may hand over a packet now. To be called until it
