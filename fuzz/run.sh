@@ -116,7 +116,7 @@ fuzz() { # fuzz TARGET SECONDS
 	if [ -n "${INPUTS:-}" ]; then
 		processes=$(nproc)
 		# Of so many, most are short: their length grows slowly, and the longest take a hundred times as long.
-		options=(-runs=$(((INPUTS + processes - 1) / processes)) -len_control=1000)
+		options=(-runs=$(((INPUTS + processes - 1) / processes)) -len_control=300)
 	fi
 	case $target in
 	# All inputs have the same chance, which takes less time than to weigh them.
