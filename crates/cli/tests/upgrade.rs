@@ -350,8 +350,8 @@ fn twenty_upgrades_of_a_service_lose_nothing_and_its_manager_follows_each() {
         ms(outages_ns[10]),
         ms(outages_ns[19])
     );
-    // A busy CPU may run the successor late, so that the longest says nothing.
-    assert!(outages_ns[10] < OUTAGE_NS_MAX, "{outages_ns:?}");
+    // A busy CPU may run a successor late: the longest say nothing, three in four do.
+    assert!(outages_ns[15] < OUTAGE_NS_MAX, "{outages_ns:?}");
     let heard = unit.manager.heard();
     assert_eq!(heard.ignored, Vec::<String>::new());
     let told = heard.believed.iter().filter(|it| it.contains("MAINPID="));

@@ -238,12 +238,10 @@ impl Config {
         let choice = &mut self.choice;
         choice.lanes = read_lanes(&table).unwrap_or(choice.lanes);
         if choice.lanes.lossless() == u8::MAX {
-            if table.get("queue").is_some() {
-                table.refuse(
-                    "queue",
-                    "frames wait in the rings of their senders where all priorities are lossless",
-                );
-            }
+            table.refuse(
+                "queue",
+                "frames wait in the rings of their senders where all priorities are lossless",
+            );
         } else if let Some(queue) = table.integer("queue", 0..=65_536) {
             choice.queue = queue as usize;
         }

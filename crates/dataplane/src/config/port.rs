@@ -98,7 +98,7 @@ fn read_access(table: &Table<'_>, kind: Option<&Kind>, all: Access) -> Access {
         _ => false,
     };
     for key in ["socket_mode", "socket_group"] {
-        if !listens && table.get(key).is_some() {
+        if !listens {
             table.refuse(key, "the switch makes no socket for this port");
         }
     }
@@ -149,7 +149,7 @@ pub(super) fn read_port(table: Table<'_>, all: &Common<'_>) -> Option<PortConfig
     let persist = table.boolean("persist");
     check_place(&table, all.reserved);
     refuse_of_others(&table, &asked);
-    let kind = read_kind(&table, asked, all.lanes);
+    let kind = read_kind(&table, &asked, all.lanes);
     let access = read_access(&table, kind.as_ref(), all.access);
     let member = read_member(&table);
     let filter = read_filter(&table);
@@ -179,24 +179,11 @@ pub(super) fn read_port(table: Table<'_>, all: &Common<'_>) -> Option<PortConfig
 }
 
 /// What is behind a port: one of four.
-fn read_kind(table: &Table<'_>, asked: Asked<'_>, lanes: Lanes) -> Option<Kind> {
+fn read_kind(table: &Table<'_>, asked: &Asked<'_>, lanes: Lanes) -> Option<Kind> {
     let listen = table.boolean("listen");
     let queues = table.integer("queues", 1..=PAIRS_MAX as i64);
-    let refuse = |key, is_there: bool, reason| {
-        if is_there {
-            table.refuse(key, reason);
-        }
-    };
-    let (
-        no_socket,
-        Asked {
-            vhost_user,
-            tap,
-            shm,
-            xdp,
-        },
-    ) = ("an interface has no socket", asked);
-    match (vhost_user, tap, shm, xdp) {
+    let has_no_socket = "an interface has no socket";
+    match (asked.vhost_user, asked.tap, asked.shm, asked.xdp) {
         (Some(socket), None, None, None) => {
             let mode = match listen {
                 Some(false) => Mode::Client,
@@ -206,21 +193,16 @@ fn read_kind(table: &Table<'_>, asked: Asked<'_>, lanes: Lanes) -> Option<Kind> 
             Some(Kind::VhostUser(PathBuf::from(socket), mode, pairs))
         }
         (None, Some(tap), None, None) => {
-            refuse("listen", listen.is_some(), no_socket);
-            refuse(
-                "queues",
-                queues.is_some(),
-                "an interface has one queue here",
-            );
+            table.refuse("listen", has_no_socket);
+            table.refuse("queues", "an interface has one queue here");
             read_interface(table, "tap", tap).map(Kind::Tap)
         }
         (None, None, Some(socket), None) => {
-            let one_queue = "a cable has one queue in each direction";
-            refuse("queues", queues.is_some(), one_queue);
+            table.refuse("queues", "a cable has one queue in each direction");
             Some(read_cable(table, socket, listen != Some(false), lanes))
         }
         (None, None, None, Some(name)) => {
-            refuse("listen", listen.is_some(), no_socket);
+            table.refuse("listen", has_no_socket);
             read_xdp(table, name, queues.map(|count| count as u16))
         }
         _ => {
@@ -256,9 +238,7 @@ fn read_cable(table: &Table<'_>, socket: &str, listens: bool, lanes: Lanes) -> K
         }
     } else {
         for key in ["ring", "buffer"] {
-            if table.get(key).is_some() {
-                table.refuse(key, "the side that listens decides it: write it there");
-            }
+            table.refuse(key, "the side that listens decides it: write it there");
         }
     }
     let mode = if listens { Mode::Server } else { Mode::Client };
@@ -277,12 +257,10 @@ fn read_pfc(table: &Table<'_>, lanes: Lanes) -> Option<Settings> {
     let delay: Option<Duration> = table.parse("delay", parse_duration);
     if table.boolean("pfc") != Some(true) {
         for key in ["rate", "delay"] {
-            if table.get(key).is_some() {
-                table.refuse(
-                    key,
-                    "headroom is computed with it: write pfc = true as well",
-                );
-            }
+            table.refuse(
+                key,
+                "headroom is computed with it: write pfc = true as well",
+            );
         }
         return None;
     }
@@ -302,12 +280,10 @@ fn read_pfc(table: &Table<'_>, lanes: Lanes) -> Option<Settings> {
             "pauses name the priorities of tags: write trunk = [10] and priority = \"tag\" as well",
         );
     }
-    if table.get("native_vlan").is_some() {
-        table.refuse(
-            "native_vlan",
-            "frames without tags have no priority that a pause could name: put it into trunk",
-        );
-    }
+    table.refuse(
+        "native_vlan",
+        "frames without tags have no priority that a pause could name: put it into trunk",
+    );
     Some(Settings {
         rate_bps: rate.unwrap_or(RATE_BPS),
         delay_ns: delay.map_or(DELAY_NS, |it| it.as_nanos().min(u64::MAX.into()) as u64),
@@ -335,10 +311,8 @@ fn refuse_of_others(table: &Table<'_>, asked: &Asked<'_>) {
         (&["mode"], is_xdp, MODE),
     ];
     for (keys, is_known, reason) in only {
-        for &key in keys {
-            if !is_known && table.get(key).is_some() {
-                table.refuse(key, reason);
-            }
+        for &key in keys.iter().filter(|_| !is_known) {
+            table.refuse(key, reason);
         }
     }
 }
