@@ -13,7 +13,8 @@ TIME ?= 60
 OUT ?= out
 
 RUN := . scripts/env.sh;
-SLUICEGATE := target/release/sluicegate
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+SLUICEGATE := $(TARGET)/release/sluicegate
 # What `make kernel-test` boots.
 KERNEL ?= 6.12
 # The delays with which `make agreement` simulates.
@@ -51,6 +52,10 @@ demo: ## simulate two scenarios, rehearse them on this kernel (root), compare
 .PHONY: test
 test: ## everything that CI runs (root)
 	@scripts/test.sh
+
+.PHONY: check
+check: ## build, unit tests and lint of what has changed since BASE (minutes; no root)
+	@scripts/check.sh
 
 .PHONY: kernel-test
 kernel-test: ## the tests of kernel programs on Debian's Linux 6.12, emulated (KERNEL=6.1: that it is refused)

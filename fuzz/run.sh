@@ -15,7 +15,7 @@ shopt -s extglob
 
 # Where the headers under test are; a mutated copy may take their place.
 CORE_INCLUDE=${CORE_INCLUDE:-crates/core/c}
-BIN=target/fuzz
+BIN=$SG_TARGET/fuzz
 SANITIZERS=-fsanitize=fuzzer,address,undefined
 FLAGS=(-std=c11 -O2 -g -Wall -Wextra -Werror -fno-sanitize-recover=all -fno-omit-frame-pointer
 	-I"$CORE_INCLUDE" -Ifuzz)

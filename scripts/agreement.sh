@@ -29,7 +29,7 @@ all=false
 scripts/setup.sh test
 . scripts/env.sh
 [ -n "${SLUICEGATE:-}" ] || cargo build --release --locked -p sluicegate
-sluicegate=${SLUICEGATE:-$SG_ROOT/target/release/sluicegate}
+sluicegate=${SLUICEGATE:-$SG_TARGET/release/sluicegate}
 
 # A run that is interrupted cleans up and ends by itself; then nothing else begins.
 trap 'exit 130' INT TERM

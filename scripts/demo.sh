@@ -14,7 +14,7 @@ set -euo pipefail
 cd "$SG_ROOT"
 
 out=${1:?usage: demo.sh DIR}
-sluicegate=target/release/sluicegate
+sluicegate=$SG_TARGET/release/sluicegate
 scenarios=(scenarios/five-stacks.toml scenarios/incast-1500.toml)
 
 # Results of the lab that the scenarios do not expect, a line for each scenario.

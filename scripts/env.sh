@@ -14,6 +14,10 @@ export PATH
 
 SG_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export SG_ROOT
+# Where cargo builds, and what outlives a checkout: kernels, crates of others, tools.
+SG_TARGET=${CARGO_TARGET_DIR:-$SG_ROOT/target}
+SG_CACHE=${SG_CACHE:-/var/cache/sluicegate}
+export SG_TARGET SG_CACHE
 
 # Oldest versions that build the project: rust-version in Cargo.toml; clang 16 is
 # the first in Debian 12 whose BPF back end knows what the programs use.

@@ -21,7 +21,7 @@ RING_INPUTS=${RING_INPUTS:-10000000}
 MESSAGE_INPUTS=${MESSAGE_INPUTS:-10000000}
 
 out=${1:?usage: experiments.sh DIR}
-sluicegate=target/release/sluicegate
+sluicegate=$SG_TARGET/release/sluicegate
 root=false
 [ "$(id -u)" -ne 0 ] || root=true
 
@@ -121,6 +121,7 @@ done
 stage "numbered frames" switch scripts/frames.sh
 ! $root || stage "libvirt" switch scripts/try-libvirt.sh
 ! $root || stage "service" switch scripts/try-service.sh
+! $root || stage "killed agents" kernel env SG_KILLS=20 cargo test --release --locked -q -p sluicegate --test lives -- killed_agents
 stage "property tests" all scripts/properties.sh
 stage "a profile" sim profile_changes_nothing
 stage "hostile frames" core fuzz/run.sh "$HOSTILE_SECONDS" hostile

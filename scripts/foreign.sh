@@ -12,7 +12,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$SG_ROOT"
 
-PROGRAMS=$SG_ROOT/target/foreign
+PROGRAMS=$SG_TARGET/foreign
 
 # The oldest Go that the modules can do with, MAJOR.MINOR.PATCH.
 wanted_go() { sed -n 's/^go \([0-9.]*\)$/\1/p' foreign/go/go.mod; }
@@ -75,4 +75,4 @@ build
 mkdir -p "$out"
 # With the whole workspace features are those of the tests' build, and nothing is compiled twice.
 cargo build --release --locked --workspace --example foreign
-exec target/release/examples/foreign "$PROGRAMS" "$out/foreign.json" "$@"
+exec "$SG_TARGET/release/examples/foreign" "$PROGRAMS" "$out/foreign.json" "$@"

@@ -3,14 +3,14 @@
 # machines with the very test programs (and so the very kernel programs inside them) that are built
 # here. Needs no KVM and, once its tools are installed, no root.
 #
-#   kernel-test.sh [6.12|6.1] [TEST…]   TEST: names of test programs; without any, all of them; "programs": those
-#                                       that run the kernel programs on frames and compare, which take little time
+#   kernel-test.sh [6.12|6.1] [TEST…]   TEST: PROGRAM or PROGRAM:TEST; without any, all of them; "verifier": what the
+#                                       verifier of that kernel sees, with few frames, for make test
 #
 # 6.12  the oldest that is supported: all that loads kernel programs and runs them on packets must pass there
 # 6.1   one that is not: doctor and agent must say so and what to install, and leave nothing behind
 #
-# The kernel comes through the mirror that apt uses here and stays in out/kernels; apt's own state
-# is left alone.
+# The kernel comes through the mirror that apt uses here and stays in /var/cache/sluicegate/kernels,
+# or in out/kernels where that cannot be written; apt's own state is left alone.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -18,13 +18,15 @@ cd "$SG_ROOT"
 
 LIMIT_S=${LIMIT_S:-1200}
 # Random frames of each kind in the vectors, where a machine of its own takes thousands.
-export_to_guest="SLUICEGATE_VECTOR_FRAMES=${SLUICEGATE_VECTOR_FRAMES:-3000}"
+FRAMES=3000
+FRAMES_VERIFIER=400
 MEMORY_MB=1024
 # One CPU each: where emulated ones share real ones, a program that holds a flow's lock stops for so
 # long that the other one's gives up, as it may, and tests that want every packet edited fail. Two
 # machines use two real CPUs.
 LANES_TESTS=("acceptance vectors cc_vectors charge faults sluicegate_agent strangers sluicegate_labkit pool switch_port tenant_cc" "instance live_edit live_adopt live_hostile ignore_window reload")
-LANES_PROGRAMS=("acceptance vectors" "cc_vectors faults")
+# Doctor and agent load all programs, the tenants' stacks too. A TEST may name one of its tests.
+LANES_VERIFIER=("acceptance vectors:random_frames_are_the_same vectors:conversations_are_the_same")
 LANES_REFUSAL=("refusal")
 # Tests that take minutes there and say little of a kernel; TEST may name them all the same.
 LEFT_OUT="compliant agent"
@@ -40,14 +42,18 @@ case "$version" in
 6.1) suites=(bookworm) lanes=("${LANES_REFUSAL[@]}") ;;
 *) die "kernel-test.sh: no kernel '$version' here; use 6.12 or 6.1" ;;
 esac
+frames=$FRAMES
 case "$*" in
 "") ;;
-programs) lanes=("${LANES_PROGRAMS[@]}") ;;
+verifier) lanes=("${LANES_VERIFIER[@]}") frames=$FRAMES_VERIFIER ;;
 *) lanes=("$*") ;;
 esac
 [ "$(uname -m)" = x86_64 ] || die "kernel-test.sh boots x86-64 kernels with this machine's own test programs: it needs an x86-64 machine"
 
-kernels=$SG_ROOT/out/kernels
+export_to_guest="SLUICEGATE_VECTOR_FRAMES=${SLUICEGATE_VECTOR_FRAMES:-$frames}"
+
+kernels=$SG_CACHE/kernels
+mkdir -p "$kernels" 2>/dev/null && [ -w "$kernels" ] || kernels=$SG_ROOT/out/kernels
 cache=$kernels/$version
 work=$(mktemp -d)
 guest=$work/guest
@@ -116,21 +122,25 @@ test_programs() {
 		sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'
 }
 
-# The tests by their names below /tests, the command itself where its tests look for it.
+# The tests that a lane names, by their names below /tests; the command itself where its tests look
+# for it.
 programs_into_guest() {
 	local program name
 	for program in "$@"; do
 		name=$(basename "$program")
+		if [ "$name" = sluicegate ]; then
+			into_guest "$program"
+			strip "$guest$program"
+			ln -s "$program" "$guest/bin/$name"
+			continue
+		fi
+		name=${name%-*}
+		[[ " ${LANES_TESTS[*]} $LEFT_OUT " == *" $name "* ]] ||
+			die "kernel-test.sh: is the test $name for other kernels? Name it in LANES_TESTS or LEFT_OUT"
+		[[ " ${lanes[*]//:/ } " == *" $name "* ]] || continue
 		into_guest "$program"
 		strip "$guest$program"
-		case $name in
-		sluicegate) ln -s "$program" "$guest/bin/$name" ;;
-		*)
-			mv "$guest$program" "$guest/tests/${name%-*}"
-			[[ " ${LANES_TESTS[*]} $LEFT_OUT " == *" ${name%-*} "* ]] ||
-				die "kernel-test.sh: is the test ${name%-*} for other kernels? Name it in LANES_TESTS or LEFT_OUT"
-			;;
-		esac
+		mv "$guest$program" "$guest/tests/$name"
 	done
 }
 

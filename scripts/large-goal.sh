@@ -12,7 +12,7 @@ cd "$SG_ROOT"
 
 # Of the peak, in kB.
 LIMIT_KB=${LIMIT_KB:-4000000}
-SLUICEGATE=${SLUICEGATE:-target/release/sluicegate}
+SLUICEGATE=${SLUICEGATE:-$SG_TARGET/release/sluicegate}
 
 operations=${1:-10000000}
 ranks=2

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Everything that can be checked without running anything. Reports all findings,
 # then fails if there was one.
+#
+#   lint.sh [BASE]   BASE: only what concerns files that have changed since that commit
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -117,7 +119,7 @@ lint_foreign() {
 	local manifest=foreign/smoltcp/Cargo.toml found
 	cargo fmt --check --manifest-path "$manifest" || fail "cargo fmt would change foreign/smoltcp"
 	if cargo clippy --version >/dev/null 2>&1; then
-		cargo clippy --release --locked --manifest-path "$manifest" --target-dir target/foreign/build -- -D warnings ||
+		cargo clippy --release --locked --manifest-path "$manifest" --target-dir "$SG_TARGET/foreign/build" -- -D warnings ||
 			fail "clippy in foreign/smoltcp"
 	fi
 	command -v gofmt >/dev/null || return 0
@@ -125,13 +127,20 @@ lint_foreign() {
 	[ -z "$found" ] || fail "gofmt would change $found"
 }
 
-lint_headers
+# Without BASE, or where BASE is no commit of this repository, everything may have changed.
+touched() { # touched PATTERN: a path that matches it is among those that may have changed
+	[ -z "$base" ] || grep -qE "$1" <<<"$changed"
+}
+
+base=${1:-}
+[ -z "$base" ] || changed=$(git diff --name-only "$base" -- && git ls-files --others --exclude-standard) || base=
 lint_licences
-lint_interposer
 lint_lengths
 lint_comments
-lint_docs
-lint_rust
-lint_foreign
-lint_msrv
+! touched '^crates/core/c/' || lint_headers
+! touched '^crates/trace/c/' || lint_interposer
+! touched '\.md$|^crates/(core/c|agent/bpf)/' || lint_docs
+! touched '\.(rs|[ch])$|Cargo\.(toml|lock)$' || lint_rust
+! touched '^foreign/' || lint_foreign
+! touched '\.rs$' || lint_msrv
 exit "$failed"

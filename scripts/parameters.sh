@@ -12,6 +12,6 @@ cd "$SG_ROOT"
 out=${1:?usage: parameters.sh DIR}
 cargo build --release --locked -p sluicegate
 shopt -s extglob
-target/release/sluicegate sensitivity scenarios/*.toml scenarios/!(lab-only)/*.toml --short --repeat 3 \
+"$SG_TARGET/release/sluicegate" sensitivity scenarios/*.toml scenarios/!(lab-only)/*.toml --short --repeat 3 \
 	--only tcp=reno --only background=large --out "$out"
 cp "$out/sensitivity.md" docs/parameters.md

@@ -14,7 +14,7 @@ set -euo pipefail
 cd "$SG_ROOT"
 
 SEEDS=${SEEDS:-3}
-SLUICEGATE=${SLUICEGATE:-$SG_ROOT/target/release/sluicegate}
+SLUICEGATE=${SLUICEGATE:-$SG_TARGET/release/sluicegate}
 out=${1:?usage: published.sh DIR [RESULTS…]}
 shift
 read -ra files <<<"${FILES:-$(echo scenarios/{acdc,dcvegas}/*.toml scenarios/cee/{four-paths,hotspot-root,hotspot-routing,permutation-routing}.toml scenarios/fabric/permutation-1024.toml)}"

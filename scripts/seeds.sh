@@ -14,7 +14,7 @@ cd "$SG_ROOT"
 shopt -s extglob
 
 SEEDS=${SEEDS:-5}
-SLUICEGATE=${SLUICEGATE:-$SG_ROOT/target/release/sluicegate}
+SLUICEGATE=${SLUICEGATE:-$SG_TARGET/release/sluicegate}
 out=${1:?usage: seeds.sh DIR [FILE…]}
 shift
 files=("$@")

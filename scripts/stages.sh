@@ -16,7 +16,9 @@ RETRIED_MAX=2
 # Further tries of one run that was disturbed.
 TRIES_MAX=4
 
-passed=0 failed=0 skipped=0 budgets_s=0
+LONGEST=10
+
+passed=0 failed=0 skipped=0 budgets_s=0 aside=""
 rows=() bad_stages=() retried=()
 declare -A BUDGET_S=() beside=()
 
@@ -34,7 +36,7 @@ row() {
 	budget=${BUDGET_S[$name]:-${BUDGET_S[${name%% *}]:-}}
 	if [ -n "$budget" ]; then
 		of=$budget
-		budgets_s=$((budgets_s + budget))
+		[ -n "$aside" ] || budgets_s=$((budgets_s + budget))
 		[ "$seconds" -le "$budget" ] || over=" OVER"
 	fi
 	mapfile -t names < <(tries "$(log_of "$name")" | sort -u)
@@ -121,7 +123,7 @@ begin() {
 }
 
 ended() {
-	local count=counted status=1 seconds=0
+	local count=counted status=1 seconds=0 aside=yes
 	[ "$1" != -tests ] || { count=counted_tests && shift; }
 	wait "${beside[$1]}"
 	unset "beside[$1]"
@@ -202,8 +204,10 @@ finish() {
 	say "stages"
 	printf '%s\n' "${rows[@]}"
 	printf 'total %35s s of %4s\n' "$SECONDS" "${BUDGET_S[total]:--}"
-	# Stages that run beside others count in full.
+	# Without those that run beside others.
 	printf 'budgets of these stages, summed %9s s of %4s\n' "$budgets_s" "${BUDGET_S[total]:--}"
+	printf '\nthe %d longest\n' "$LONGEST"
+	printf '%s\n' "${rows[@]}" | sort -t "$(printf '\037')" -k1.43,1.47nr | head -n "$LONGEST" | cut -c1-49
 	count_retried
 	echo
 	repeat_failures

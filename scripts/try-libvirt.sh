@@ -10,7 +10,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$SG_ROOT"
 
-SLUICEGATE=${SLUICEGATE:-$SG_ROOT/target/release/sluicegate}
+SLUICEGATE=${SLUICEGATE:-$SG_TARGET/release/sluicegate}
 LIMIT_S=${LIMIT_S:-120}
 
 [ "$(id -u)" -eq 0 ] || die "try-libvirt.sh: root, please: it runs libvirt as the user nobody"

@@ -13,7 +13,7 @@ UPGRADES=5
 LEFT_OUT='Protect|Private|Device|ReadWrite|RuntimeDirectory|Condition'
 
 if [ "${1:-}" != inside ]; then
-	binary=$(readlink -f "${1:-$SG_ROOT/target/release/sluicegate}")
+	binary=$(readlink -f "${1:-$SG_TARGET/release/sluicegate}")
 	exec timeout -k 5 120 unshare --mount --pid --fork --kill-child --cgroup "$0" inside "$binary" </dev/null
 fi
 

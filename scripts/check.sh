@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# The loop of editing: builds, runs tests of units, and lints what has changed since a commit. Needs
+# no root. `make test` is what decides.
+#
+#   check.sh   BASE: the commit, else HEAD, or the one before it where nothing has changed since
+#
+# All of the workspace is one build, that of `make test`, so that nothing is built twice; cargo
+# builds what has changed and what uses it.
+set -euo pipefail
+# shellcheck source=scripts/env.sh
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+cd "$SG_ROOT"
+# shellcheck source=scripts/rooms.sh
+. scripts/rooms.sh
+
+LIMIT_S=180
+export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
+
+command -v cargo >/dev/null || die "cargo ≥ 1.$SG_RUST_MINOR is missing; sudo make setup installs it"
+base=${BASE:-HEAD}
+[ -n "${BASE:-}" ] || [ -n "$(git status --porcelain)" ] || base=HEAD~1
+
+failed=0
+step() {
+	local name=$1 start=$SECONDS
+	shift
+	say "$name"
+	"$@" || { echo "$name: FAILED"; failed=$((failed + 1)); }
+	echo "$name: $((SECONDS - start)) s"
+}
+
+PROGRAMS=(--lib --bins)
+scripts/crates-cache.sh restore
+step "lint of what has changed since $base" scripts/lint.sh "$base"
+step "build" "${TESTS[@]}" "${PROGRAMS[@]}" --no-run
+step "unit tests" tests_of parallel --quiet
+say "$SECONDS s of $LIMIT_S, $failed steps failed"
+[ "$failed" -eq 0 ]
