@@ -10,8 +10,8 @@ set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$SG_ROOT"
-# shellcheck source=scripts/rooms.sh
-. scripts/rooms.sh
+# shellcheck source=scripts/nextest.sh
+. scripts/nextest.sh
 
 LIMIT_S=180
 export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
@@ -29,10 +29,11 @@ step() {
 	echo "$name: $((SECONDS - start)) s"
 }
 
-PROGRAMS=(--lib --bins)
+BUILT=(--release --locked --workspace --lib --bins)
 scripts/crates-cache.sh restore
 step "lint of what has changed since $base" scripts/lint.sh "$base"
-step "build" "${TESTS[@]}" "${PROGRAMS[@]}" --no-run
-step "unit tests" tests_of parallel --quiet
+scripts/tools.sh
+step "build" cargo test "${BUILT[@]}" --no-run
+step "unit tests" tests_of parallel
 say "$SECONDS s of $LIMIT_S, $failed steps failed"
 [ "$failed" -eq 0 ]

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs a program and measures what others take of the CPUs meanwhile: processes outside the
 # program's session, and the hypervisor (steal). Where that is much in any second, a line says so
-# after the program's output, with NAME. Tests that measure rates may be repeated only after such a
-# line of their program.
+# after the program's output, with the name of its test. Tests that measure rates may be repeated
+# only after such a line. nextest calls it for each test, and to list them.
 #
-#   others.sh NAME PROGRAM ARGUMENTS…
+#   others.sh PROGRAM [--exact NAME] [ARGUMENT…]
 set -euo pipefail
 
 # Percent of one CPU, in one second. Of steal alone 5 would do, as for runs of the lab; but here
@@ -49,8 +49,11 @@ stop() {
 	exit 130
 }
 
-name=$1
-shift
+[[ " $* " != *" --list "* ]] || exec "$@"
+name=$(basename "$1")
+for ((i = 1; i < $#; i++)); do
+	[ "${!i}" != --exact ] || { ((i++)) && name=${!i}; }
+done
 samples=$(mktemp)
 # The program leads a session of its own, so that its children are told from others. A script
 # without job control has no process groups for which setsid would fork; but it starts programs in

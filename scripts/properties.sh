@@ -6,14 +6,15 @@
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
-# shellcheck source=scripts/rooms.sh
-. "$SG_ROOT/scripts/rooms.sh"
+# shellcheck source=scripts/nextest.sh
+. "$SG_ROOT/scripts/nextest.sh"
 cd "$SG_ROOT"
 trap 'exit 130' INT TERM
+scripts/tools.sh
 
 failed=0
 for seed in $(shuf -i 1-4294967295 -n "${1:-5}"); do
 	say "property tests, PROPTEST_RNG_SEED=$seed"
 	PROPTEST_RNG_SEED=$seed tests_of parallel || failed=$((failed + 1))
 done
-[ "$failed" -eq 0 ] || die "tests failed with $failed of these seeds; PROPTEST_RNG_SEED=SEED cargo test repeats them"
+[ "$failed" -eq 0 ] || die "tests failed with $failed of these seeds; PROPTEST_RNG_SEED=SEED cargo nextest run repeats them"

@@ -6,6 +6,7 @@
 #   LOGS               where logs go
 #   BUDGET_S[NAME]     seconds for a stage; of the first word of NAME where NAME has none
 #   TIMING_SENSITIVE   names of tests that may be repeated on a machine that others use
+#   PROFILES           of nextest, whose tests may be among the longest
 
 SHOWN_LINES=150
 REPEATED_LINES=12
@@ -19,7 +20,7 @@ TRIES_MAX=4
 LONGEST=10
 
 passed=0 failed=0 skipped=0 budgets_s=0 aside=""
-rows=() bad_stages=() retried=()
+rows=() bad_stages=() retried=() PROFILES=()
 declare -A BUDGET_S=() beside=()
 
 # Printed into a log before each further try, with the name of what is tried.
@@ -70,17 +71,23 @@ counted() {
 	[ "$verdict" = ok ]
 }
 
-sum_of() { # sum_of WORD LOG: adds up "N WORD" in cargo's result lines
-	sed -n "s/^test result:.* \([0-9]*\) $1.*/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'
+# sum_of WORD LOG: adds up "N WORD" in cargo's result lines.
+sum_of() { sed -n "s/^test result:.* \([0-9]*\) $1.*/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'; }
+
+# summed LOG: "RUN PASSED", of nextest's summary.
+summed() {
+	sed -nE 's/^ *Summary \[[^]]*\] ([0-9]+)(\/[0-9]+)? tests? run: ([0-9]+) passed.*/\1 \3/p' "$1" |
+		awk '{ run += $1; passed += $2 } END { print run + 0, passed + 0 }'
 }
 
-# counted_tests NAME STATUS SECONDS: a stage of cargo's that has ended is as many checks as it has
+# counted_tests NAME STATUS SECONDS: a stage of tests that has ended is as many checks as it has
 # tests; one that died is one failure. Tests that passed when they were tried again are in a log of
 # their own.
 counted_tests() {
-	local name=$1 log verdict=ok good bad
+	local name=$1 log verdict=ok good bad run ran
 	log=$(log_of "$name")
-	good=$(sum_of passed "$log") bad=$(sum_of failed "$log")
+	read -r run ran < <(summed "$log")
+	good=$(($(sum_of passed "$log") + ran)) bad=$(($(sum_of failed "$log") + run - ran))
 	skipped=$((skipped + $(sum_of ignored "$log")))
 	if [ "$2" -eq 0 ]; then
 		good=$((good + bad)) bad=0
@@ -132,46 +139,30 @@ ended() {
 	"$count" "$1" "$status" "$seconds"
 }
 
-# failures LOG: below each "failures:" that is a list of names, these names; a line "list" before
-# each list.
+# failures LOG: tests that did not pass, as nextest's summary names them: "HOW PROGRAM TEST".
 failures() {
-	awk '/^failures:$/ { on = 1; next }
-		on && /^    [A-Za-z0-9_:]+$/ { if (on++ == 1) print "list"; print $1; next }
-		NF { on = 0 }' "$1"
+	sed -nE '/^ *Summary \[/,$ s/^ +([A-Z-]+) \[[^]]*\] \([^)]*\) ([^ ]+) (.*)$/\1 \2 \3/p' "$1"
 }
 
-# failed_targets LOG: the test programs that cargo says have failed, for whatever reason, as
-# PACKAGE/PROGRAM; documents' tests are PACKAGE/doc.
-failed_targets() {
-	awk '/^error: [0-9]+ targets? failed:$/ { on = 1; next }
-		!on || !/^    `/ { on = 0; next }
-		{ gsub(/`/, ""); program = $4 }
-		$3 == "--lib" { program = $2; gsub(/-/, "_", program) }
-		$3 == "--doc" { program = "doc" }
-		{ print $2 "/" program }' "$1"
-}
-
-# may_be_noise LOG: true if all that failed are tests by name, each of them timing-sensitive, in
-# programs during each of which others were measured to use the CPUs (scripts/others.sh). A program
-# that died left no list of names.
+# may_be_noise LOG: true if all that did not pass are timing-sensitive tests that failed while others
+# were measured to use the CPUs (scripts/others.sh). A test that took too long or died has failed
+# for another reason.
 may_be_noise() {
-	local name found targets
+	local how program test found
 	found=$(failures "$1")
-	targets=$(failed_targets "$1")
-	[ -n "$targets" ] && [ "$(grep -cx list <<<"$found")" -eq "$(wc -l <<<"$targets")" ] || return 1
-	for name in $targets; do
-		grep -qF "==> disturbed: $name: " "$1" || return 1
-	done
-	for name in $(grep -vx list <<<"$found"); do
-		[[ " ${TIMING_SENSITIVE[*]} " == *" $name "* ]] || return 1
-	done
+	[ -n "$found" ] || return 1
+	while read -r how program test; do
+		[ "$how" = FAIL ] || return 1
+		[[ " ${TIMING_SENSITIVE[*]} " == *" $test "* ]] || return 1
+		grep -qE "^ *==> disturbed: $test: " "$1" || return 1
+	done <<<"$found"
 }
 
 # why LOG: what a failed stage says of itself, in a few lines: names, errors, inputs to repeat, and
 # its end.
 why() {
 	local found
-	failures "$1" | grep -vx list | sort -u | sed 's/^/test /'
+	failures "$1" | sort -u | sed 's/^/test /'
 	found=$(grep -aE -A2 "panicked at|^error|ERROR|broken:|^✗" "$1" | grep -avx -e -- | head -n "$REPEATED_LINES")
 	printf '%s\n' "$found" | cut -c1-200
 	grep -a '^base64: ' "$1"
@@ -199,6 +190,15 @@ count_retried() {
 	echo "tried again: FAILED, more than $RETRIED_MAX in one run"
 }
 
+# longest: the ten longest of stages and of tests.
+longest() {
+	printf '\nthe %d longest stages and tests\n' "$LONGEST"
+	{
+		printf '%s\n' "${rows[@]}" | sed -E 's/^(.{33}[^ ]*) +[A-Za-z]+ +([0-9]+) s of.*/\2 \1/; s/ +$//'
+		slowest ${PROFILES[@]+"${PROFILES[@]}"}
+	} | sort -rn | head -n "$LONGEST" | awk '{ seconds = $1; $1 = ""; printf "%6.0f s %s\n", seconds, $0 }'
+}
+
 # finish: the summary, and the verdict as exit code.
 finish() {
 	say "stages"
@@ -206,8 +206,7 @@ finish() {
 	printf 'total %35s s of %4s\n' "$SECONDS" "${BUDGET_S[total]:--}"
 	# Without those that run beside others.
 	printf 'budgets of these stages, summed %9s s of %4s\n' "$budgets_s" "${BUDGET_S[total]:--}"
-	printf '\nthe %d longest\n' "$LONGEST"
-	printf '%s\n' "${rows[@]}" | sort -t "$(printf '\037')" -k1.43,1.47nr | head -n "$LONGEST" | cut -c1-49
+	longest
 	count_retried
 	echo
 	repeat_failures

@@ -103,48 +103,53 @@ noise() {
 	bad=$((bad + 1))
 	printf '%s: %s, not %s\n' "$name" "$said" "$wanted"
 }
-# program NAME TEST [disturbed]: what a program prints of its failed test.
-program() {
-	printf '\nfailures:\n    %s\n\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n' "$2"
-	[ "${3:-}" != disturbed ] || echo "==> disturbed: $1: others used 90 % of a CPU in one second, most of it x"
+# told HOW TEST [disturbed]: what nextest prints of a test that does not pass, while it runs.
+told() {
+	printf '        %s [   1.234s] (1/2) sluicegate-lab::world %s\n    test result: FAILED. 0 passed\n' "$1" "$2"
+	[ "${3:-}" != disturbed ] || echo "    ==> disturbed: $2: others used 90 % of a CPU in one second, most of it x"
 }
-targets() {
-	printf 'error: %d targets failed:\n' "$#"
-	printf '    `%s`\n' "$@"
+# summary [HOW TEST]…: its end.
+summary() {
+	printf '     Summary [   2.345s] 2 tests run: %d passed, %d failed, 3 skipped\n' $((2 - $# / 2)) $(($# / 2))
+	[ $# -eq 0 ] || printf '        %s [   1.234s] (1/2) sluicegate-lab::world %s\n' "$@"
 }
-WORLD="-p sluicegate-lab --test world" LIB="-p sluicegate-labkit --lib"
-noise yes "a disturbed program" < <(program sluicegate-lab/world fills disturbed; targets "$WORLD")
-noise no "a quiet program" < <(program sluicegate-lab/world fills; targets "$WORLD")
-noise no "another program was disturbed" < <(
-	echo "==> disturbed: sluicegate-labkit/sluicegate_labkit: others used 90 % of a CPU"
-	program sluicegate-lab/world fills
-	targets "$WORLD"
+noise yes "a disturbed test" < <(told FAIL fills disturbed; summary FAIL fills)
+noise no "a quiet test" < <(told FAIL fills; summary FAIL fills)
+noise no "another test was disturbed" < <(
+	echo "    ==> disturbed: keeps: others used 90 % of a CPU"
+	told FAIL fills
+	summary FAIL fills
 )
-noise yes "two disturbed programs" < <(
-	program sluicegate-lab/world fills disturbed
-	program sluicegate-labkit/sluicegate_labkit keeps disturbed
-	targets "$WORLD" "$LIB"
+noise yes "two disturbed tests" < <(
+	told FAIL fills disturbed
+	told FAIL keeps disturbed
+	summary FAIL fills FAIL keeps
 )
 noise no "one of two was disturbed" < <(
-	program sluicegate-lab/world fills
-	program sluicegate-labkit/sluicegate_labkit keeps disturbed
-	targets "$WORLD" "$LIB"
+	told FAIL fills
+	told FAIL keeps disturbed
+	summary FAIL fills FAIL keeps
 )
-noise no "a test of counters" < <(program sluicegate-lab/world counts disturbed; targets "$WORLD")
-noise no "a program that died" < <(
-	echo "==> disturbed: sluicegate-lab/world: others used 90 % of a CPU"
-	targets "$WORLD"
-)
+noise no "a test of counters" < <(told FAIL counts disturbed; summary FAIL counts)
+noise no "a test that died" < <(told SIGABRT fills disturbed; summary SIGABRT fills)
+noise no "a test that took too long" < <(told TIMEOUT fills disturbed; summary TIMEOUT fills)
+noise no "no test at all" < <(echo "error: could not compile")
+expect "tests of nextest are counted" "stage -tests quick echo '     Summary [   0.123s] 7 tests run: 7 passed (1 slow), 3 skipped'" \
+	'^7 passed, 0 failed$' '^exit 0$'
+expect "tests of nextest fail" "stage -tests quick sh -c 'echo \"     Summary [   0.123s] 7 tests run: 4 passed, 2 failed, 1 timed out, 0 skipped\"; exit 100'" \
+	'^4 passed, 3 failed$' '^exit 1$'
+expect "a run that was ended" "stage -tests quick sh -c 'echo \"     Summary [   0.123s] 3/7 tests run: 3 passed, 0 skipped\"; exit 100'" \
+	'^3 passed, 1 failed$' '^exit 1$'
 
 # Who interrupts others.sh ends the program and its children, which may be interrupted themselves.
 interrupted() {
 	local script
 	# shellcheck disable=SC2016 # expands in the program
-	"$SG_ROOT/scripts/others.sh" x bash -c 'trap "echo told >\"$0\"; exit" INT; sleep 60 & echo $! >"$0.child"
+	"$SG_ROOT/scripts/others.sh" bash -c 'trap "echo told >\"$0\"; exit" INT; sleep 60 & echo $! >"$0.child"
 		kill -INT $$; wait' "$work/said" >/dev/null 2>&1
 	[ "$(cat "$work/said")" = told ] || return 1
 	# shellcheck disable=SC2016
-	"$SG_ROOT/scripts/others.sh" x bash -c 'sleep 60 & echo $! >"$0"; wait' "$work/child" &
+	"$SG_ROOT/scripts/others.sh" bash -c 'sleep 60 & echo $! >"$0"; wait' "$work/child" &
 	script=$!
 	until [ -s "$work/child" ]; do sleep 0.1; done
 	kill -TERM "$script"

@@ -18,57 +18,44 @@ SLUICEGATE=$SG_TARGET/release/sluicegate
 # because of the change; `make experiments` draws others.
 export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
 
-# shellcheck source=scripts/rooms.sh
-. scripts/rooms.sh
+# shellcheck source=scripts/nextest.sh
+. scripts/nextest.sh
 # shellcheck source=scripts/stages.sh
 . scripts/stages.sh
 
 # Seconds on two CPUs from a clean checkout with its caches; what takes longer is marked. Stages that
 # run beside others are slower than alone, and are no part of the sum.
 BUDGET_S=(
-	[total]=1200 [setup]=10 [build]=360 ["crates of others"]=15
-	["linux 6.12"]=150 ["foreign programs"]=60 ["guest kernel"]=5 ["kernel tests"]=390 ["live tests"]=240 ["fuzz smoke"]=150
-	[lint]=120 [tests]=100 ["simulated scenarios"]=75 ["simulated as the lab is"]=15 ["a sweep"]=20 ["a sweep of programs"]=10
+	[total]=1200 [setup]=10 [tools]=10 [build]=360 ["crates of others"]=15
+	["linux 6.12"]=150 ["foreign programs"]=60 ["guest kernel"]=5 ["fuzz smoke"]=150
+	[lint]=120 [tests]=400 [documents]=60 ["simulated scenarios"]=75 ["simulated as the lab is"]=15 ["a sweep"]=20 ["a sweep of programs"]=10
 	["linux 6.1 is refused"]=15 [package]=15 ["stages of tests"]=8 ["measuring tests"]=45 ["foreign stacks"]=60
 	["nothing left behind"]=10
 	["scenario incast-1500"]=27 ["scenario five-stacks"]=58 ["scenario ecn-coexistence"]=62 ["scenario one-sided-beside"]=22
-	["scenario policing"]=17 ["scenario feedback-lost"]=28 ["scenario lossless-incast"]=40 ["scenario enforced-by-switch"]=65
+	["scenario policing"]=17 ["scenario feedback-lost"]=28 ["scenario lossless-incast"]=40 ["scenario enforced-by-switch"]=80
 )
 
-# Tests that measure rates, queues or delays on live links: when others use the CPUs in that second
-# they fail and nothing is wrong. They run alone, and are repeated where others were seen to use the
-# CPUs (may_be_noise).
+# Of the tests of profile `measuring`, those that fail when others use the CPUs in that second, and
+# nothing is wrong. They are repeated where others were seen to use them (may_be_noise).
+# shellcheck disable=SC2034 # of stages.sh
 TIMING_SENSITIVE=(
 	two_hosts_fill_their_link ipv6_fills_the_link_too enforcement_keeps_the_queue_short
 	switches_in_a_row_and_tenants_side_by_side
 	bulk_fills_the_link bulk_keeps_its_rate ping_pong_measures_round_trips trace_offers_its_load
 )
-# Real stacks and switches that poll need the CPUs in time, too; but a failure of theirs is none of
-# others.
-ALONE=(nobody_who_follows_the_standards_is_policed
-	guests_behind_open_vswitch_lose_nothing guests_behind_open_vswitch_with_dpdk_lose_nothing)
+# shellcheck disable=SC2034
+PROFILES=(test measuring)
 
-# Tests without a kernel, and those in the documents of the code.
-parallel_tests() {
-	local status=0
-	tests_of parallel || status=$?
-	"${TESTS[@]}" --doc || status=$?
-	return "$status"
-}
-
-# All other tests, of counters and of what must never happen, hold on any machine.
-live_tests() { tests_of live --test-threads=1 --exact "${TIMING_SENSITIVE[@]/#/--skip=}" "${ALONE[@]/#/--skip=}"; }
-
-# measuring_tests LOG: its tests, one at a time; those that others on the machine have spoilt once
-# more, each by itself. LOG is where the output goes.
+# measuring_tests LOG: tests that run alone; those that others on the machine have spoilt once more,
+# each by itself. LOG is where the output goes.
 measuring_tests() {
 	local log=$1 name
 	rm -f "$log.again"
-	tests_of measuring --test-threads=1 --exact "${TIMING_SENSITIVE[@]}" "${ALONE[@]}" && return
+	with_others tests_of measuring && return
 	may_be_noise "$log" || return 1
-	for name in $(failures "$log" | grep -vx list | sort -u); do
+	for name in $(failures "$log" | cut -d' ' -f3 | sort -u); do
 		echo "$AGAIN$name"
-		tests_of measuring --test-threads=1 --exact "$name" >>"$log.again" 2>&1 || { cat "$log.again"; return 1; }
+		with_others tests_of measuring -E "test(=$name)" >>"$log.again" 2>&1 || { cat "$log.again"; return 1; }
 	done
 }
 
@@ -78,7 +65,7 @@ measuring_tests() {
 # the switch, over the emulated fabric. Variants that no expectation needs are left out. `make
 # experiments` has every scenario in the lab, in full.
 LAB=("incast-1500 unenforced dctcp enforced" "five-stacks unenforced dctcp enforced" ecn-coexistence
-	one-sided-beside policing feedback-lost lossless-incast lab-only/enforced-by-switch)
+	one-sided-beside policing feedback-lost lossless-incast "lab-only/enforced-by-switch ebpf switch")
 # The delays of a lab, with which scenarios that only `make experiments` has there are simulated.
 CALIBRATION=calibrations/two-cpu-vm-busy.toml
 
@@ -165,11 +152,12 @@ trap '[ ${#beside[@]} -eq 0 ] || kill "${beside[@]}" 2>/dev/null; exit 130' INT 
 
 mkdir -p "$LOGS"
 stage "setup" scripts/setup.sh test || finish
+stage "tools" scripts/tools.sh || finish
 # setup may have installed the first usable cargo and clang
 # shellcheck source=scripts/env.sh
 . scripts/env.sh
 stage "crates of others" scripts/crates-cache.sh restore || true
-stage "build" "${TESTS[@]}" "${PROGRAMS[@]}" --no-run || finish
+stage "build" cargo test "${BUILT[@]}" --no-run || finish
 # Remains of a run that was killed are none of today's doing.
 "$SLUICEGATE" lab clean >/dev/null || true
 kernel_objects >"$LOGS/objects-before"
@@ -177,14 +165,13 @@ kernel_objects >"$LOGS/objects-before"
 # Nothing here measures: stages run beside one another. Emulation uses its CPUs for minutes, tests
 # of the kernel's room mostly wait.
 [ "$(uname -m)" != x86_64 ] || begin "linux 6.12" scripts/kernel-test.sh 6.12 verifier
-begin "kernel tests" tests_of kernel --test-threads=1
-begin "live tests" live_tests
+begin "tests" tests_of test
 begin "foreign programs" scripts/foreign.sh build
 begin "guest kernel" scripts/guest-kernel.sh
 stage "stages of tests" scripts/test-stages.sh
 stage "lint" scripts/lint.sh
 scripts/crates-cache.sh save >"$(log_of "crates of others")" 2>&1 || true
-stage -tests "tests" parallel_tests
+stage -tests "documents" cargo test --release --locked --no-fail-fast --workspace --doc
 begin "fuzz smoke" fuzz/run.sh "$FUZZ_SECONDS"
 mapfile -t lab_files < <(in_lab)
 stage "simulated scenarios" simulated sim "${lab_files[@]}" scenarios/!(lab-only)/*.toml
@@ -198,8 +185,7 @@ if [ "$(uname -m)" = x86_64 ]; then
 	ended "linux 6.12"
 	stage "linux 6.1 is refused" scripts/kernel-test.sh 6.1
 fi
-ended -tests "live tests"
-ended -tests "kernel tests"
+ended -tests "tests"
 stage "package" scripts/test-deb.sh "$SLUICEGATE" "$LOGS/package"
 ended "foreign programs"
 ended "guest kernel"
