@@ -32,6 +32,9 @@ if $root; then
 else
 	command -v cargo >/dev/null || die "cargo ≥ 1.$SG_RUST_MINOR is missing; sudo make experiments installs it"
 fi
+scripts/tools.sh || exit 1
+# shellcheck source=scripts/nextest.sh
+. scripts/nextest.sh
 cargo build --release --locked -p sluicegate || exit 1
 
 # A run that is interrupted cleans up and ends by itself; then nothing else begins.
@@ -121,7 +124,8 @@ done
 stage "numbered frames" switch scripts/frames.sh
 ! $root || stage "libvirt" switch scripts/try-libvirt.sh
 ! $root || stage "service" switch scripts/try-service.sh
-! $root || stage "killed agents" kernel env SG_KILLS=20 cargo test --release --locked -q -p sluicegate --test lives -- killed_agents
+! $root || stage "killed agents" kernel env SG_KILLS=20 tests_of default -E 'test(=killed_agents_interrupt_nothing)'
+! $root || stage "long tests" all tests_of long
 stage "property tests" all scripts/properties.sh
 stage "a profile" sim profile_changes_nothing
 stage "hostile frames" core fuzz/run.sh "$HOSTILE_SECONDS" hostile

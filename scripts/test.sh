@@ -28,8 +28,8 @@ export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
 BUDGET_S=(
 	[total]=1200 [setup]=10 [tools]=10 [build]=360 ["crates of others"]=15
 	["linux 6.12"]=150 ["foreign programs"]=60 ["guest kernel"]=5 ["fuzz smoke"]=150
-	[lint]=120 [tests]=400 [documents]=60 ["simulated scenarios"]=75 ["simulated as the lab is"]=15 ["a sweep"]=20 ["a sweep of programs"]=10
-	["linux 6.1 is refused"]=15 [package]=15 ["stages of tests"]=8 ["measuring tests"]=45 ["foreign stacks"]=60
+	[lint]=120 [tests]=450 [documents]=60 ["simulated scenarios"]=75 ["simulated as the lab is"]=15 ["a sweep"]=20 ["a sweep of programs"]=10
+	["linux 6.1 is refused"]=15 [package]=15 ["stages of tests"]=8 ["measuring tests"]=100 ["foreign stacks"]=60
 	["nothing left behind"]=10
 	["scenario incast-1500"]=27 ["scenario five-stacks"]=58 ["scenario ecn-coexistence"]=62 ["scenario one-sided-beside"]=22
 	["scenario policing"]=17 ["scenario feedback-lost"]=28 ["scenario lossless-incast"]=40 ["scenario enforced-by-switch"]=80
