@@ -173,6 +173,20 @@ said_by_the_program() {
 }
 said_by_the_program || { bad=$((bad + 1)); echo "disturbed of env.sh looks for other words than runs say"; }
 
+# A name that nothing has any more would leave out nothing, or run nothing, in silence.
+names_exist() {
+	local name
+	for name in $(sed -n '/^TIMING_SENSITIVE=(/,/^)/ { s/^[A-Z_]*=(\|^)//; p }' "$SG_ROOT/scripts/test.sh") \
+		$(grep -oE '(test|binary)\(=[a-z_:]+' "$SG_ROOT/.config/nextest.toml" | sed 's/.*[=:]//'); do
+		grep -rqE "fn $name\b" "$SG_ROOT"/crates/*/{src,tests} || [ -n "$(find "$SG_ROOT"/crates/*/tests -name "$name.rs")" ] ||
+			{ echo "no test is called $name"; return 1; }
+	done
+	for name in $(sed -n '/^LAB=(/,/)$/ { s/^LAB=(//; s/)$//; s/"\([^ "]*\)[^"]*"/\1/g; p }' "$SG_ROOT/scripts/test.sh"); do
+		[ -f "$SG_ROOT/scenarios/$name.toml" ] || { echo "no scenario is called $name"; return 1; }
+	done
+}
+names_exist || { bad=$((bad + 1)); echo "test.sh or nextest.toml name what there is not"; }
+
 interrupted || { bad=$((bad + 1)); echo "others.sh does not end what it started, or not by an interrupt"; }
 
 [ "$bad" -eq 0 ] && echo "stages are told as they are"
