@@ -181,7 +181,8 @@ names_exist() {
 		grep -rqE "fn $name\b" "$SG_ROOT"/crates/*/{src,tests} || [ -n "$(find "$SG_ROOT"/crates/*/tests -name "$name.rs")" ] ||
 			{ echo "no test is called $name"; return 1; }
 	done
-	for name in $(sed -n '/^LAB=(/,/)$/ { s/^LAB=(//; s/)$//; s/"\([^ "]*\)[^"]*"/\1/g; p }' "$SG_ROOT/scripts/test.sh"); do
+	eval "$(sed -n '/^LAB=(/,/)$/p; /^LARGE=(/p' "$SG_ROOT/scripts/test.sh")"
+	for name in "${LAB[@]%% *}" "${LARGE[@]}"; do
 		[ -f "$SG_ROOT/scenarios/$name.toml" ] || { echo "no scenario is called $name"; return 1; }
 	done
 }
