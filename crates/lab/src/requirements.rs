@@ -14,10 +14,10 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use sluicegate_agent::interfaces;
 use sluicegate_core::aqm::Aqm;
 use sluicegate_labkit::{
-    ovs,
+    ovs::{self, Datapath, Dpdk, OpenVswitch},
     port::{PortConfig, SwitchPorts},
 };
-use sluicegate_scenario::experiment::{Experiment, GuestKernel, Tenant, TenantKind};
+use sluicegate_scenario::experiment::{Experiment, GuestKernel, LabSwitch, Tenant, TenantKind};
 
 use crate::guest;
 
@@ -54,9 +54,14 @@ pub fn check(experiment: &Experiment) -> Result<()> {
             need(guest::check(kernel));
         }
     }
-    let mut variants = experiment.variants.iter();
-    if variants.any(|variant| variant.lab.switch.is_open_vswitch()) {
-        need(ovs::missing().map_or(Ok(()), |advice| Err(anyhow!(advice))));
+    for (switch, datapath) in [
+        (LabSwitch::Ovs, Datapath::Sockets),
+        (LabSwitch::OvsDpdk, DPDK),
+    ] {
+        let mut variants = experiment.variants.iter();
+        if variants.any(|variant| variant.lab.switch == switch) {
+            need(open_vswitch(datapath));
+        }
     }
     if missing.is_empty() {
         return Ok(());
@@ -126,10 +131,7 @@ fn tool_runs(tool: &str) -> Result<()> {
 /// Attaching to the loopback of a namespace of its own is the one proof that namespaces, BPF and
 /// TCX are there and allowed.
 fn programs() -> Result<()> {
-    let attach = || {
-        // SAFETY: a new network namespace for this thread alone; no descriptor becomes invalid.
-        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
-            .context("a network namespace cannot be made (CONFIG_NET_NS, CAP_SYS_ADMIN)")?;
+    apart("BPF and TCX", || {
         let loopback = interfaces::find("lo")?;
         let port = PortConfig {
             aqm: Aqm::None,
@@ -140,8 +142,35 @@ fn programs() -> Result<()> {
             .and_then(|mut ports| ports.attach(loopback.index, &port))
             .context("the kernel refuses BPF programs at TCX; `sluicegate doctor` says more")?;
         Ok(())
+    })
+}
+
+/// What a trial switch with DPDK has: a port takes none of it before a guest connects.
+const DPDK: Datapath = Datapath::Dpdk(Dpdk {
+    cpu: 0,
+    memory_mb: 128,
+    large_pages: false,
+});
+
+/// A switch that runs for a moment is the one proof that all its parts are there.
+fn open_vswitch(datapath: Datapath) -> Result<()> {
+    if let Some(advice) = ovs::missing() {
+        bail!("{advice}");
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Ok(()); // already said
+    }
+    apart("Open vSwitch", move || OpenVswitch::try_out(datapath))
+}
+
+/// Runs a check in a network namespace of its own.
+fn apart(what: &str, check: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
+    let in_namespace = move || {
+        // SAFETY: a new network namespace for this thread alone; no descriptor becomes invalid.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
+            .context("a network namespace cannot be made (CONFIG_NET_NS, CAP_SYS_ADMIN)")?;
+        check()
     };
-    thread::spawn(attach)
-        .join()
-        .map_err(|_| anyhow!("the check of BPF and TCX panicked"))?
+    let checked = thread::spawn(in_namespace).join();
+    checked.map_err(|_| anyhow!("the check of {what} panicked"))?
 }

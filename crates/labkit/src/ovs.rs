@@ -162,7 +162,32 @@ impl OpenVswitch {
                 .all(|port| counts.ports.contains_key(port.name())),
             Err(_) => false,
         })?;
+        let daemon = switch.processes().next_back();
+        if let (Datapath::Dpdk(_), Some(daemon)) = (datapath, daemon) {
+            let maps = fs::read_to_string(format!("/proc/{daemon}/maps"))?;
+            if let Some(advice) = pool_driver_missing(&maps) {
+                bail!("Open vSwitch: {advice}");
+            }
+        }
         Ok(switch)
+    }
+
+    /// Starts one for a moment, in the network namespace of the calling thread: the proof that this
+    /// machine has what the datapath needs.
+    ///
+    /// # Errors
+    /// Those of [`Self::start`].
+    pub fn try_out(datapath: Datapath) -> Result<()> {
+        let directory = std::env::temp_dir().join(format!("sg-ovs-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory); // a former process of this number was killed
+        fs::create_dir(&directory)?;
+        let ports = match datapath {
+            Datapath::Sockets => Vec::new(),
+            Datapath::Dpdk(_) => vec![Port::VhostUser("guest".to_owned())],
+        };
+        let tried = Self::start(&directory, datapath, &ports).map(drop);
+        fs::remove_dir_all(&directory)?;
+        tried
     }
 
     /// Its processes; the last one moves the frames.
@@ -232,7 +257,7 @@ impl OpenVswitch {
     }
 
     fn spawn(&mut self, command: &mut Command) -> Result<()> {
-        let log = fs::File::create(self.log(self.children.len()))?;
+        let log = fs::File::create(log(&self.directory, self.children.len()))?;
         for name in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "RUNTIME_DIRECTORY"] {
             command.env(name, &self.directory);
         }
@@ -253,10 +278,6 @@ impl OpenVswitch {
         Ok(())
     }
 
-    fn log(&self, child: usize) -> PathBuf {
-        self.directory.join(format!("log-{child}"))
-    }
-
     /// Waits for something of the child that was started last.
     fn wait(&mut self, what: &str, is_there: impl Fn(&Self) -> bool) -> Result<()> {
         let start = Instant::now();
@@ -266,11 +287,9 @@ impl OpenVswitch {
                 None => None,
             };
             if ended.is_some() || start.elapsed() > UP {
-                let log = fs::read_to_string(self.log(self.children.len() - 1));
-                let log = log.unwrap_or_default();
-                let last: Vec<&str> = log.lines().rev().take(5).collect();
-                let last: Vec<&str> = last.into_iter().rev().collect();
-                bail!("Open vSwitch: {what} does not come up: {}", last.join("; "));
+                let log = log(&self.directory, self.children.len() - 1);
+                let log = fs::read_to_string(log).unwrap_or_default();
+                bail!("Open vSwitch: {what} does not come up: {}", end_of(&log));
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -292,6 +311,9 @@ impl Drop for OpenVswitch {
         }
     }
 }
+
+/// The daemon's place among the children.
+const DAEMON_CHILD: usize = 1;
 
 const DB: &str = "db.sock";
 const CONTROL: &str = "vswitchd.ctl";
@@ -324,6 +346,49 @@ fn run(command: &mut Command) -> Result<String> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{command:?}: {said}");
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// What the daemon of the switch in this directory has complained about, in its own words and those
+/// of DPDK.
+pub fn complaints(directory: &Path) -> String {
+    match fs::read_to_string(log(directory, DAEMON_CHILD)) {
+        Ok(log) => end_of(&log),
+        Err(error) => format!("its log cannot be read: {error}"),
+    }
+}
+
+/// What a child of the switch in this directory says.
+fn log(directory: &Path, child: usize) -> PathBuf {
+    directory.join(format!("log-{child}"))
+}
+
+/// The last complaints in a log; where there are none, its last lines.
+fn end_of(log: &str) -> String {
+    let is_error = |line: &&str| ["|ERR|", "|EMER|"].iter().any(|level| line.contains(level));
+    let is_warning = |line: &&str| line.contains("|WARN|");
+    let mut lines: Vec<&str> = log.lines().filter(is_error).collect();
+    if lines.is_empty() {
+        lines = log.lines().filter(is_warning).collect();
+    }
+    if lines.is_empty() {
+        lines = log.lines().collect();
+    }
+    lines.split_off(lines.len().saturating_sub(5)).join("; ")
+}
+
+/// What a daemon with DPDK lacks for memory pools, by the files that it has mapped. DPDK loads what
+/// manages the pools' frames as a plugin, and does without it until the first guest connects: then
+/// the guest's port is removed. A DPDK that is linked into the daemon has it.
+fn pool_driver_missing(maps: &str) -> Option<String> {
+    if maps.contains("librte_mempool_ring.so") {
+        return None;
+    }
+    let (_, version) = maps.split_once("/librte_mempool.so.")?;
+    let version: String = version.chars().take_while(char::is_ascii_digit).collect();
+    Some(format!(
+        "DPDK has not loaded librte_mempool_ring.so.{version} and can make no memory pool for a \
+         guest's port: apt-get install librte-mempool-ring{version}"
+    ))
 }
 
 /// Reads `dpctl/show -s`.
@@ -410,6 +475,33 @@ mod tests {
         assert_eq!(coverage(line), Some(drop));
         assert_eq!(
             coverage("netlink_sent   0.0/sec 0/sec 0/sec   total: 5"),
+            None
+        );
+    }
+
+    #[test]
+    fn a_log_ends_with_its_worst_lines() {
+        let said = "1|dpdk|INFO|up\n2|netdev_dpdk|WARN|old\n3|bridge|INFO|added\n";
+        assert_eq!(end_of(said), "2|netdev_dpdk|WARN|old");
+        let failed = format!("{said}4|netdev_dpdk|ERR|Failed to create mempool\n5|x|INFO|on\n");
+        assert_eq!(
+            end_of(&failed),
+            "4|netdev_dpdk|ERR|Failed to create mempool"
+        );
+        assert_eq!(end_of("a\nb\nc\nd\ne\nf\n"), "b; c; d; e; f");
+        assert_eq!(end_of(""), "");
+    }
+
+    #[test]
+    fn a_pool_without_its_driver_is_told_with_its_package() {
+        let lib = "7f00-7f01 r-xp 0000 fe:00 9 /usr/lib/x86_64-linux-gnu";
+        let pool = format!("{lib}/librte_mempool.so.25.0\n{lib}/librte_ring.so.25.0\n");
+        let advice = pool_driver_missing(&pool);
+        assert!(advice.is_some_and(|it| it.ends_with("apt-get install librte-mempool-ring25")));
+        let whole = format!("{pool}{lib}/dpdk/pmds-25.0/librte_mempool_ring.so.25.0\n");
+        assert_eq!(pool_driver_missing(&whole), None);
+        assert_eq!(
+            pool_driver_missing("7f00-7f01 r-xp 0 fe:00 9 /usr/sbin/ovs\n"),
             None
         );
     }

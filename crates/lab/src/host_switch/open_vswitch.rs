@@ -162,7 +162,12 @@ fn complete(directory: &Path, guests: &[&Guest]) -> Result<(ovs::Counts, Vec<Cou
         match ports.collect() {
             Some(ports) => return Ok((counts, ports)),
             None if begin.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(20)),
-            None => bail!("Open vSwitch has lost a port: {:?}", counts.ports),
+            None => {
+                let names = guests.iter().map(|guest| guest.port.as_str());
+                let lost: Vec<_> = names.filter(|it| !counts.ports.contains_key(*it)).collect();
+                let (lost, said) = (lost.join(", "), ovs::complaints(directory));
+                bail!("Open vSwitch has lost {lost}; its log: {said}")
+            }
         }
     }
 }
