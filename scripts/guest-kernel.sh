@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The kernel of guests whose reception waits for room in UDP sockets: Debian's source of Linux 6.1 with
 # kernel/guest/*.patch and kernel/guest/config, for User-Mode Linux. Built once: it is kept by a hash of the source's
-# version, the patches, the configuration, the compiler and this script.
+# version, the patches, the configuration, its tools and this script.
 #
 #   guest-kernel.sh          builds it where it is missing, as root: below /var/cache/sluicegate/guest-kernel, where
 #                            the lab finds it as "linux"; says the seconds that it took
@@ -22,6 +22,7 @@ fingerprint() {
 		gcc -dumpfullversion
 		uname -m
 		cat kernel/guest/*.patch kernel/guest/config scripts/guest-kernel.sh
+		sed -n '/^want_guest_kernel/,/^}/p' scripts/setup.sh
 	} | sha256sum | cut -c1-16
 }
 
@@ -46,29 +47,13 @@ check_configuration() {
 	done < <(grep -E '^CONFIG_[A-Z0-9_]*=[^n]' kernel/guest/config)
 }
 
-# Installs what only this needs.
-tools() {
-	local missing=()
-	[ -e "$SOURCE" ] || missing+=(linux-source-6.1)
-	command -v flex >/dev/null || missing+=(flex)
-	command -v bison >/dev/null || missing+=(bison)
-	command -v patch >/dev/null || missing+=(patch)
-	command -v xz >/dev/null || missing+=(xz-utils)
-	command -v bc >/dev/null || missing+=(bc)
-	[ "${#missing[@]}" -gt 0 ] || return 0
-	[ "$(id -u)" -eq 0 ] || die "as root: apt-get install --no-install-recommends ${missing[*]}"
-	say "installing ${missing[*]}"
-	DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends --no-remove \
-		-o DPkg::Lock::Timeout=600 install "${missing[@]}" </dev/null
-}
-
 case "${1:-build}" in
 check)
 	[ -e "$SOURCE" ] && [ -x "$CACHE/$(fingerprint)/linux" ] || die "no kernel for holding guests; scripts/guest-kernel.sh"
 	;;
 build)
 	[ "$(id -u)" -eq 0 ] || die "guest-kernel.sh needs root: it installs packages and writes to $CACHE"
-	tools
+	scripts/setup.sh guest-kernel
 	kept=$(fingerprint)
 	if [ ! -x "$CACHE/$kept/linux" ]; then
 		say "building the kernel of holding guests with $JOBS jobs"

@@ -16,7 +16,7 @@ SLUICEGATE=${SLUICEGATE:-$SG_TARGET/release/sluicegate}
 
 operations=${1:-10000000}
 ranks=2
-command -v /usr/bin/time >/dev/null || die "large-goal.sh needs GNU time (apt-get install time)"
+scripts/setup.sh profile >&2
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 

@@ -86,6 +86,10 @@ lint_comments() {
 	[ -z "$found" ] || fail "comments:"$'\n'"$found"
 }
 
+lint_commands() {
+	scripts/check-commands.sh || fail "commands that setup.sh does not install"
+}
+
 lint_docs() {
 	scripts/check-docs.sh || fail "documents: links, anchors or lists"
 }
@@ -100,7 +104,7 @@ lint_rust() {
 	if cargo clippy --version >/dev/null 2>&1; then
 		cargo clippy --workspace --all-targets --release --locked -- -D warnings || fail "clippy"
 	else
-		echo "lint: skipped: clippy is not packaged for rustc-web; rustup has it (rustup component add clippy)" >&2
+		echo "lint: skipped: no clippy for this cargo (rustup component add clippy; Debian 12: rust-web-clippy)" >&2
 	fi
 }
 
@@ -140,6 +144,7 @@ lint_comments
 ! touched '^crates/core/c/' || lint_headers
 ! touched '^crates/trace/c/' || lint_interposer
 ! touched '\.md$|^crates/(core/c|agent/bpf)/' || lint_docs
+! touched '\.(sh|rs)$' || lint_commands
 ! touched '\.(rs|[ch])$|Cargo\.(toml|lock)$' || lint_rust
 ! touched '^foreign/' || lint_foreign
 ! touched '\.rs$' || lint_msrv

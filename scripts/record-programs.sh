@@ -29,18 +29,7 @@ out=$(realpath "$1")
 shift
 [ $# -gt 0 ] || set -- 64
 
-# What Debian's packages hold; only what is missing is installed, as root.
-needed=()
-for pair in mpirun:openmpi-bin mpicc:libopenmpi-dev lmp:lammps icoFoam:openfoam; do
-	command -v "${pair%%:*}" >/dev/null || needed+=("${pair#*:}")
-done
-[ -e /usr/share/lammps/examples/peptide/data.peptide ] || needed+=(lammps-examples)
-if [ ${#needed[@]} -gt 0 ]; then
-	[ "$(id -u)" -eq 0 ] || die "record-programs.sh needs ${needed[*]}: apt-get install ${needed[*]}"
-	say "installing ${needed[*]}"
-	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${needed[@]}" >/dev/null
-fi
-
+"$SG_ROOT/scripts/setup.sh" programs >&2
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 # OpenFOAM finds its defaults there.

@@ -18,7 +18,7 @@ shift 2
 cd "$SG_ROOT"
 shopt -s extglob
 [ $# -gt 0 ] || set -- scenarios/*.toml scenarios/!(lab-only)/*.toml
-command -v jq >/dev/null || die "same-results.sh needs jq (apt-get install jq)"
+scripts/setup.sh profile >&2
 
 # simulated BUILD NAME FILE…: prints the directory with the results of a build, run unless BUILD is
 # one.

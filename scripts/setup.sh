@@ -1,14 +1,20 @@
 #!/usr/bin/env bash
 # Installs what is missing, and only that, with apt. Safe to run again and again.
 #
-#   setup.sh [build|deb|demo|docs|libvirt|switch|test]   what the tools are for (default: build)
+#   setup.sh [PURPOSE]   what the tools are for (default: build)
 #
-# build  compilers and libraries        deb   build + what knows packages' libraries
-# demo   build + what the lab world calls
-# docs   Python, into whose virtual environment the site's generator goes
-# switch build + other userspace switches, for a benchmark
-# libvirt build + libvirt and QEMU, for machines at the switch
-# test   demo + deb + guests, Open vSwitch, a browser for the report's test, sanitizers for fuzzing, stacks of other makes
+# build         compilers and libraries
+# deb           build + what knows packages' libraries
+# demo          build + what the lab world calls
+# docs          Python, into whose virtual environment the site's generator goes
+# switch        build + other userspace switches, for a benchmark
+# libvirt       build + libvirt and QEMU, for machines at the switch
+# test          demo + deb + guests, Open vSwitch, a browser for the report's test, sanitizers for
+#               fuzzing, stacks of other makes, and what lint reads scripts with
+# guest-kernel  what builds the kernel of guests
+# programs      MPI and the programs that record-programs.sh records
+# profile       what counts instructions, and compares results
+# bare          what builds the bare root, in which everything above is tried
 #
 # Without root or apt it installs nothing, says what is missing and how to get
 # it, and exits with 1. It never asks anything and removes no package.
@@ -20,8 +26,8 @@ APT_LOCK_WAIT_S=600
 
 purpose=${1:-build}
 case "$purpose" in
-build | deb | demo | docs | libvirt | switch | test) ;;
-*) die "setup.sh: unknown purpose '$purpose'; use build, deb, demo, docs, libvirt, switch or test" ;;
+build | deb | demo | docs | switch | libvirt | test | guest-kernel | programs | profile | bare) ;;
+*) die "setup.sh: unknown purpose '$purpose'; its first lines name those that there are" ;;
 esac
 
 missing=() # package, one per element
@@ -34,6 +40,10 @@ need() { # need PACKAGE WHY
 
 need_command() { # need_command COMMAND PACKAGE WHY
 	command -v "$1" >/dev/null || need "$2" "$3"
+}
+
+has_package() { # has_package NAME: apt could install it
+	apt-cache policy "$1" 2>/dev/null | grep -q '^ *Candidate: [^(]'
 }
 
 compiles() { # compiles HEADER: the C compiler finds it
@@ -78,12 +88,25 @@ want_deb() {
 	need_command dpkg-shlibdeps dpkg-dev "names the packages that libraries come from"
 }
 
+# want_open_vswitch WHY: with DPDK, and what DPDK loads by itself and no package of it depends on:
+# the driver of memory pools. It is packaged by the version of DPDK, which the daemon shows once it
+# is there.
+want_open_vswitch() {
+	local daemon=/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk version
+	[ -x "$daemon" ] || need openvswitch-switch-dpdk "$1"
+	need_command ovs-vsctl openvswitch-switch "its daemon and commands"
+	need_command ovsdb-server openvswitch-common "its database"
+	version=$(ldd "$daemon" 2>/dev/null | sed -n 's/^.*librte_mempool\.so\.\([0-9]*\) => .*/\1/p')
+	[ -n "$version" ] || return 0
+	compgen -G "/usr/lib/*/librte_mempool_ring.so.$version" >/dev/null ||
+		need "librte-mempool-ring$version" "memory pools of DPDK"
+}
+
 want_switch() {
 	want_build
 	need_command ip iproute2 "network namespaces"
 	need_command dpdk-testpmd dpdk-dev "copies frames between two ports, as a limit"
-	[ -x /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk ] ||
-		need openvswitch-switch-dpdk "the other userspace switch"
+	want_open_vswitch "the other userspace switch"
 }
 
 want_libvirt() {
@@ -95,7 +118,48 @@ want_libvirt() {
 	need_command qemu-system-x86_64 qemu-system-x86 "emulates them"
 }
 
+want_guest_kernel() {
+	[ -e /usr/src/linux-source-6.1.tar.xz ] || need linux-source-6.1 "the source of guests' kernel"
+	need_command gcc gcc "compiles it"
+	need_command make make "its recipes"
+	compiles stdio.h || need libc6-dev "C library headers"
+	need_command strip binutils "the linker, and what makes the kernel small"
+	need_command flex flex "its configuration"
+	need_command bison bison "its configuration"
+	need_command patch patch "our changes to it"
+	need_command xz xz-utils "unpacks it"
+	need_command bc bc "its tables of time"
+}
+
+want_programs() {
+	want_mpi
+	need_command lmp lammps "molecular dynamics"
+	[ -e /usr/share/lammps/examples/peptide/data.peptide ] || need lammps-examples "what it computes"
+	need_command icoFoam openfoam "fluid dynamics"
+	need_command blockMesh openfoam "its grid"
+	need_command decomposePar openfoam "shares of its grid"
+}
+
+want_mpi() {
+	need_command mpirun openmpi-bin "runs the MPI programs that are recorded"
+	need_command mpicc libopenmpi-dev "compiles them, and what records them"
+}
+
+want_profile() {
+	want_build
+	need_command valgrind valgrind "counts instructions"
+	need_command jq jq "compares results"
+	[ -x /usr/bin/time ] || need time "a process's memory"
+}
+
+want_bare() {
+	need_command mmdebstrap mmdebstrap "builds a minimal root"
+	need_command git git "copies the checkout"
+	need_command tar tar "copies what is not committed"
+}
+
 want_docs() {
+	need_command python3 python3 "builds the documentation site"
 	python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv "builds the documentation site"
 }
 
@@ -105,20 +169,26 @@ want_test() {
 	need_command man man-db "reads the manual's pages in a test"
 	need_command systemd-analyze systemd "checks the service's unit"
 	need_command linux.uml user-mode-linux "guest kernels as tenants"
-	[ -x /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk ] ||
-		need openvswitch-switch-dpdk "another switch of the lab's hosts"
+	want_open_vswitch "another switch of the lab's hosts"
 	need_command ss iproute2 "drops at packet sockets"
 	need_command chromium chromium "opens the report"
 	need_command tshark tshark "decodes the feedback option in a test"
 	need_command bpftool bpftool "lists what the kernel holds after the tests"
 	[ "$(uname -m)" != x86_64 ] || need_command qemu-system-x86_64 qemu-system-x86 "boots another kernel"
 	need_command busybox busybox-static "commands of the machine that boots it"
-	need_command mpirun openmpi-bin "runs the MPI programs that tests record"
-	need_command mpicc libopenmpi-dev "compiles them, and what records them"
+	want_mpi
+	need_command pgrep procps "finds what a run has left"
+	need_command strip binutils "test programs for another kernel"
+	need_command jq jq "reads what shfmt says, compares results"
+	need_command shfmt shfmt "which commands scripts call"
 	[ -x /usr/local/go/bin/go ] || need_command go golang-go "builds tenants with stacks of other makes"
 	[ -e /usr/include/lwip/lwip/tcp.h ] || need liblwip-dev "a tenant's stack"
 	if ! cargo fmt --version >/dev/null 2>&1; then
 		need rustfmt-web "cargo fmt"
+	fi
+	# It serves the compiler that it is packaged with alone.
+	if [ "$(command -v cargo)" = /usr/bin/cargo ] && ! cargo clippy --version >/dev/null 2>&1 && has_package rust-web-clippy; then
+		need rust-web-clippy "cargo clippy"
 	fi
 	if sg_find_clang && ! sg_clang_has_fuzzer "$SG_CLANG"; then
 		need "libclang-rt-$(sg_clang_version "$SG_CLANG")-dev" "libFuzzer and sanitizers"
@@ -178,7 +248,7 @@ explain_how() {
 look() { # look: what is missing now
 	missing=() reasons=()
 	hash -r
-	"want_$purpose"
+	"want_${purpose//-/_}"
 }
 
 main() {

@@ -15,7 +15,7 @@ binary=$(readlink -f "${1:?$usage}")
 shift
 schemes=${*:-s-mod-k flow-hash plb flowlet conga drill packet-hash spray reps random
 	switch-adaptive r2c2 r3c2}
-command -v valgrind >/dev/null || { echo "instructions.sh needs valgrind" >&2 && exit 2; }
+"$(dirname "${BASH_SOURCE[0]}")/../../scripts/setup.sh" profile >&2
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 

@@ -18,7 +18,7 @@ usage="usage: parts.sh BINARY NETWORK…"
 binary=$(readlink -f "${1:?$usage}")
 shift
 [ $# -gt 0 ] || { echo "$usage" >&2 && exit 2; }
-command -v valgrind >/dev/null || { echo "parts.sh needs valgrind" >&2 && exit 2; }
+"$(dirname "${BASH_SOURCE[0]}")/../../scripts/setup.sh" profile >&2
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
