@@ -17,6 +17,9 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SLUICEGATE := $(TARGET)/release/sluicegate
 # What `make kernel-test` boots.
 KERNEL ?= 6.12
+# What `make bare-root` runs, and what setup.sh has installed there before: demo, test or none.
+CMD ?= make test
+AFTER ?= none
 # The delays with which `make agreement` simulates.
 CALIBRATION ?= calibrations/two-cpu-vm-busy.toml
 
@@ -56,6 +59,10 @@ test: ## everything that CI runs (root)
 .PHONY: check
 check: ## build, unit tests and lint of what has changed since BASE (minutes; no root)
 	@scripts/check.sh
+
+.PHONY: bare-root
+bare-root: ## run CMD (default: make test) in a Debian with make and git alone, as CI does (root)
+	@scripts/bare-root.sh "$(AFTER)" "$(CMD)"
 
 .PHONY: kernel-test
 kernel-test: ## the tests of kernel programs on Debian's Linux 6.12, emulated (KERNEL=6.1: that it is refused)

@@ -85,6 +85,7 @@ scripts/setup.sh demo
 # setup may have installed the first usable cargo and clang
 . scripts/env.sh
 say "building (a few minutes the first time)"
+scripts/crates-cache.sh restore
 cargo build --release --locked -p sluicegate
 
 built=$SECONDS
