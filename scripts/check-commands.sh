@@ -8,8 +8,8 @@ set -euo pipefail
 cd "$SG_ROOT"
 
 # What a bare machine has or needs first, what comes with the compilers that setup.sh looks for, and
-# what the test of the package installs.
-GIVEN=(git make apt-get apt-cache apt-config cargo rustc rustfmt rustup clang go gofmt sluicegate)
+# what tools.sh and the test of the package install.
+GIVEN=(git make apt-get apt-cache apt-config cargo rustc rustfmt rustup clang go gofmt cargo-nextest sluicegate)
 
 # Of a script's syntax: its functions and its calls, a line each. What a command runs in its turn is
 # a call, too, where it is a plain word.

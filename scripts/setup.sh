@@ -158,9 +158,14 @@ want_bare() {
 	need_command tar tar "copies what is not committed"
 }
 
+# want_venv WHY: Python's virtual environments, into which pip installs.
+want_venv() {
+	need_command python3 python3 "$1"
+	python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv "$1"
+}
+
 want_docs() {
-	need_command python3 python3 "builds the documentation site"
-	python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv "builds the documentation site"
+	want_venv "builds the documentation site"
 }
 
 want_test() {
@@ -177,6 +182,7 @@ want_test() {
 	[ "$(uname -m)" != x86_64 ] || need_command qemu-system-x86_64 qemu-system-x86 "boots another kernel"
 	need_command busybox busybox-static "commands of the machine that boots it"
 	want_mpi
+	want_venv "cargo-nextest comes as a wheel"
 	need_command pgrep procps "finds what a run has left"
 	need_command strip binutils "test programs for another kernel"
 	need_command jq jq "reads what shfmt says, compares results"
