@@ -176,6 +176,7 @@ want_test() {
 	need_command linux.uml user-mode-linux "guest kernels as tenants"
 	want_open_vswitch "another switch of the lab's hosts"
 	need_command ss iproute2 "drops at packet sockets"
+	need_command dpdk-testpmd dpdk-dev "a client of others at two ports of the switch"
 	need_command chromium chromium "opens the report"
 	need_command tshark tshark "decodes the feedback option in a test"
 	need_command bpftool bpftool "lists what the kernel holds after the tests"

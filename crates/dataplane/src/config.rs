@@ -15,6 +15,7 @@
 //! ```
 
 mod access;
+mod filters;
 mod port;
 
 use std::{
@@ -27,7 +28,7 @@ use std::{
 use sluicegate_config::{
     Problems,
     document::{self, Value},
-    problem::Sink,
+    problem::{Complaint, Sink},
     table::Table,
     units::parse_duration,
 };
@@ -35,11 +36,12 @@ use sluicegate_policy::{PolicyFile, Warning};
 use sluicegate_vswitch::{
     filter::Filter,
     learning::{LearningLimits, Membership},
+    reserved::Reserved,
 };
 
 use crate::{
     adapter::{self, AdapterConfig},
-    engine::Choice,
+    engine::{Choice, RETURN_NS},
     govern::Governing,
     lanes::{Lanes, Priority},
     shm::session::Wanted,
@@ -49,13 +51,18 @@ use crate::{
 };
 
 pub use access::{Access, SOCKET_PATH_MAX};
-pub use port::{read_mac, show_mac};
+pub use filters::{read_mac, show_mac};
 
 /// Where the control socket is if the file does not say.
 pub const SOCKET: &str = "/run/sluicegate/switch.sock";
 
 /// Most flows of a port if the file does not say, as of an interface of the agent.
 pub const FLOW_QUOTA: u32 = 16_384;
+
+/// How long a receiver may take nothing if the file does not say, ns: as long as frames wait for one
+/// that has gone and may come back. A guest that is paused for a snapshot or for the end of its
+/// migration takes frames again before; one that is suspended does not hold up others for ever.
+pub const STALL_LIMIT_NS: u64 = RETURN_NS;
 
 /// Ports of a switch.
 pub const PORTS_MAX: usize = 256;
@@ -189,6 +196,7 @@ impl Config {
             let item = table.item().clone();
             let all = port::Common {
                 lanes: config.choice.lanes,
+                relayed: config.choice.reserved,
                 has_policy: config.governing.is_some(),
                 threads: config.threads.len(),
                 access: config.access,
@@ -249,19 +257,19 @@ impl Config {
             let duration: Option<Duration> = table.parse(key, parse_duration);
             duration.map(|duration| duration.as_nanos().min(u64::MAX.into()) as u64)
         };
-        let (stall_limit_ns, ageing_ns) = (nanoseconds("stall_limit"), nanoseconds("ageing"));
-        if stall_limit_ns == Some(0) {
-            table.refuse("stall_limit", "no receiver would be waited for at all");
+        let ageing_ns = nanoseconds("ageing");
+        if let Some(limit_ns) = table.parse("stall_limit", parse_stall_limit) {
+            choice.stall_limit_ns = limit_ns;
         }
         if ageing_ns == Some(0) {
             table.refuse("ageing", "no address would be known");
         }
-        choice.stall_limit_ns = stall_limit_ns.or(choice.stall_limit_ns);
         let limits = &mut choice.learning;
         limits.ageing_ns = ageing_ns.unwrap_or(limits.ageing_ns);
         if let Some(count) = table.integer("addresses_per_port", 1..=1_048_576) {
             limits.per_port = count as u32;
         }
+        choice.reserved = filters::read_reserved(&table);
         self.pace.spin_ns = nanoseconds("spin").unwrap_or(self.pace.spin_ns);
         self.threads = read_threads(&table);
         self.read_governing(&table, sink);
@@ -305,13 +313,34 @@ impl Config {
     }
 }
 
+/// How long a receiver may take nothing, ns; `None`: as long as it wants.
+fn parse_stall_limit(text: &str) -> Result<Option<u64>, Complaint> {
+    if text == "never" {
+        return Ok(None);
+    }
+    let limit = parse_duration(text).map_err(|complaint| {
+        let advice = format!("{}, or \"never\"", complaint.advice);
+        Complaint {
+            advice,
+            ..complaint
+        }
+    })?;
+    if limit.is_zero() {
+        let reason = "no receiver would be waited for at all";
+        let advice = "give a longer time, such as \"5s\", or \"never\"";
+        return Err(Complaint::new(reason, advice));
+    }
+    Ok(Some(limit.as_nanos().min(u64::MAX.into()) as u64))
+}
+
 impl Default for Choice {
     fn default() -> Self {
         Self {
             lanes: Lanes::LOSSLESS,
             queue: 1024,
-            stall_limit_ns: None,
+            stall_limit_ns: Some(STALL_LIMIT_NS),
             learning: LearningLimits::default(),
+            reserved: Reserved::default(),
         }
     }
 }
@@ -522,6 +551,7 @@ mod tests {
                 queues,
                 ring,
                 mode,
+                relayed: 0,
             })
         };
         let [up, down, vm, lan] = &config.ports[..] else {
@@ -613,7 +643,7 @@ tap = "sg0"
         let said = Config::parse("file", text).expect_err("no times");
         let said = said.to_string();
         assert!(
-            said.contains("file:2:1: switch.stall_limit: no receiver would"),
+            said.contains("file:2:15: switch.stall_limit: no receiver would"),
             "{said}"
         );
         assert!(

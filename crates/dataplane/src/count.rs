@@ -33,13 +33,21 @@ pub enum Drop {
     Rate,
     /// The peer of a cable went before it had read it.
     Unread,
+    /// The exit has its share of the entries of an interface by which frames for many come.
+    Share,
+    /// The sender's filters cannot read it: LLC, SNAP or ARP that are not what they say.
+    Hidden,
+    /// The sender's port may not send this type of Ethernet.
+    Type,
+    /// It is for the neighbour on the link, and no bridge relays it (IEEE 802.1Q, 8.6.3).
+    Reserved,
     /// A frame of MAC control, which no bridge forwards (IEEE 802.1Q, 8.6.3).
     Control,
 }
 
 impl Drop {
     /// Names, in their order.
-    pub const NAMES: [&str; 15] = [
+    pub const NAMES: [&str; 19] = [
         "full",
         "flooded",
         "left",
@@ -54,6 +62,10 @@ impl Drop {
         "policed",
         "rate",
         "unread",
+        "share",
+        "hidden",
+        "ethertype",
+        "reserved",
         "control",
     ];
 }
@@ -69,7 +81,7 @@ pub struct Counters {
     pub delivered_frames: u64,
     /// Their bytes.
     pub delivered_bytes: u64,
-    /// Frames dropped here, in the order of [`Drop::NAMES`]: `full`, `flooded`, `stalled`,
+    /// Frames dropped here, in the order of [`Drop::NAMES`]: `full`, `flooded`, `share`, `stalled`,
     /// `no_receiver`, `too_long`, `refused` and `unread` on their way to the port, the others on
     /// their way from it (`vlan` and `policed` on either).
     pub drops: [u64; Drop::NAMES.len()],

@@ -24,6 +24,9 @@ mod pauses;
 mod restore;
 #[cfg(test)]
 mod resumed;
+#[cfg(test)]
+mod shared;
+mod shares;
 mod tags;
 mod taps;
 #[cfg(test)]
@@ -36,14 +39,17 @@ use std::sync::Arc;
 use sluicegate_core::segment::Direction;
 use sluicegate_vswitch::{
     Bound, Config, Handover, Point, Switch, WhenFull,
-    filter::{Filter, is_tag},
+    filter::{Filter, Forged, is_tag},
     learning::{Learning, LearningLimits, Membership, Route},
+    reserved::{self, Reserved},
 };
 
+pub use self::restore::RETURN_NS;
 use self::{
     alarm::Alarm,
     leave::Leaving,
-    tags::{addresses, is_control, retag, seen_vlan},
+    shares::Shares,
+    tags::{ONE_TAG, addresses, is_control, retag, seen_vlan},
 };
 use crate::{
     capture::{self, Seen, Taps},
@@ -89,6 +95,8 @@ pub struct Choice {
     pub stall_limit_ns: Option<u64>,
     /// Bounds of the table of addresses.
     pub learning: LearningLimits,
+    /// Which frames for the neighbour on a link are relayed.
+    pub reserved: Reserved,
 }
 
 /// A port with what the operator said of it.
@@ -112,8 +120,13 @@ pub struct Bay {
     is_recalled: bool,
     /// Since when its receiver has no room, ns.
     blocked_ns: Option<u64>,
+    /// It has taken nothing for longer than the operator allows, and no frame waits for it any
+    /// more.
+    is_stalled: bool,
     /// Its turn ended while it had room; it goes on at the next one.
     goes_on: bool,
+    /// What its exits have of its entries, if many senders have these in common.
+    shares: Option<Box<Shares>>,
     /// Copies of flooded frames that wait for it.
     flooded: u32,
     /// The guest that a predecessor had is to come back; frames wait for it until then, ns.
@@ -149,6 +162,15 @@ pub struct Engine {
     pub govern: Option<Govern>,
     /// The other threads.
     mesh: Option<Box<Mesh>>,
+}
+
+/// What a frame that a source filter refuses is counted as.
+fn refused(forged: Forged) -> Drop {
+    match forged {
+        Forged::Type => Drop::Type,
+        Forged::Unreadable => Drop::Hidden,
+        _ => Drop::Forged,
+    }
 }
 
 /// The places of the switch. A ring of a guest bounds what waits in it, so the entrances need no
@@ -227,6 +249,7 @@ impl Engine {
         self.has_flow |= port.flow().is_some();
         self.bays[index] = Some(Bay {
             name,
+            shares: Shares::of(&port),
             port,
             filter,
             priority: Priority::default(),
@@ -235,6 +258,7 @@ impl Engine {
             ends: false,
             is_recalled: false,
             blocked_ns: None,
+            is_stalled: false,
             goes_on: false,
             flooded: 0,
             awaited_ns: None,
@@ -348,8 +372,14 @@ impl Engine {
         base
     }
 
-    /// Drops all frames that wait for a port.
+    /// Drops all frames that wait for a port, which has room again.
     fn discard(&mut self, number: u16, reason: Drop) {
+        self.drop_waiting(number, reason);
+        self.unblock(number);
+    }
+
+    /// Drops all frames that wait for a port.
+    fn drop_waiting(&mut self, number: u16, reason: Drop) {
         let lanes = self.choice.lanes;
         for priority in lanes.highest_first() {
             while let Some(id) = self.switch.take(lanes.side(number, priority)) {
@@ -357,7 +387,6 @@ impl Engine {
                 self.release(id);
             }
         }
-        self.unblock(number);
     }
 
     /// A guest broke the rules: its port is closed, and others go on. Another guest's frame may be
@@ -528,7 +557,7 @@ impl Engine {
             self.show(id, number, capture::Point::In, None);
         }
         let frame = self.frames.get_mut(id);
-        let (_, _, tag, kind_at) = addresses(frame.start());
+        let (to, source, tag, kind_at) = addresses(frame.start());
         let Some(bay) = self.bays[usize::from(number)].as_mut() else {
             return;
         };
@@ -544,8 +573,19 @@ impl Engine {
         if is_checked && !frame.work.spares_headers(frame.start()) {
             return self.drop_at(id, number, Drop::Malformed);
         }
-        if !bay.filter.is_open() && bay.filter.check(frame.start(), kind_at).is_err() {
-            return self.drop_at(id, number, Drop::Forged);
+        if self.choice.reserved.stops(to) {
+            return self.drop_at(id, number, Drop::Reserved);
+        }
+        if !reserved::may_send(source) {
+            return self.drop_at(id, number, Drop::Malformed);
+        }
+        if !bay.filter.is_open() {
+            let checked = bay
+                .filter
+                .check(frame.start(), kind_at, frame.bytes as usize);
+            if let Err(forged) = checked {
+                return self.drop_at(id, number, refused(forged));
+            }
         }
         let member = self.learning.membership(number);
         // An access port whose frames have a second tag would choose its VLAN behind a native one,
@@ -553,7 +593,8 @@ impl Engine {
         let next = frame.start().get(kind_at..kind_at + 2);
         let nested = next.is_some_and(|next| is_tag(u16::from_be_bytes([next[0], next[1]])));
         let has_vlan = matches!(member, Some(Membership::Access(vlan)) if *vlan != 0);
-        if nested && (has_vlan || is_governed) {
+        let is_stacked = nested || kind_at > ONE_TAG;
+        if nested && has_vlan || is_stacked && is_governed {
             return self.drop_at(id, number, Drop::Vlan);
         }
         let lane = bay.priority.lane(tag);
@@ -662,7 +703,14 @@ impl Engine {
         let (port, priority, bytes) = (frame.from, frame.lane.number, frame.bytes);
         let lanes = self.choice.lanes;
         let (from, to) = (lanes.side(port, priority), lanes.side(exit, priority));
+        let is_elsewhere = self.mesh.is_some() && self.elsewhere(exit).is_some();
         loop {
+            if is_elsewhere || !self.switch.lets_through(to) {
+                if let Some(reason) = self.may_not_wait(id, exit) {
+                    self.drop_at(id, exit, reason);
+                    return self.release(id);
+                }
+            }
             match self.switch.offer(from, u32::from(port), to, id, bytes) {
                 Handover::Through => match self.deliver(id, exit) {
                     Delivery::NoRoom => self.block(exit),
@@ -670,7 +718,9 @@ impl Engine {
                     Delivery::Held => self.stop_lanes(exit),
                     _ => return self.release(id),
                 },
-                Handover::Taken if lanes.is_lossless(priority) => return,
+                Handover::Taken if lanes.is_lossless(priority) => {
+                    return self.take_share(id, exit);
+                }
                 Handover::Taken => return self.keep_copy(id),
                 Handover::Dropped(_) | Handover::Held => {
                     self.drop_at(id, exit, Drop::Full);
@@ -688,6 +738,7 @@ impl Engine {
         frame.leave(&self.memories[from]);
         if let Some(token) = frame.token.take() {
             let pair = frame.pair;
+            self.leave_share(id);
             self.give_back(from, pair, token);
         }
     }
@@ -723,6 +774,9 @@ impl Engine {
         }
         let (from, pair, token) = (frame.from, frame.pair, frame.token.take());
         let flooded = frame.flooded.take();
+        if frame.shares_with.is_some() {
+            self.leave_share(id);
+        }
         self.frames.put(id);
         if let Some(bay) = flooded.and_then(|exit| self.bay_mut(exit)) {
             bay.flooded = bay.flooded.saturating_sub(1);

@@ -71,6 +71,8 @@ pub struct Frame {
     pub work: Work,
     /// The exit for which this is a copy of a flooded frame.
     pub flooded: Option<u16>,
+    /// The exit, with its priority, of whose share of the entrance its entry is.
+    pub shares_with: Option<u16>,
     /// Of a frame that is cut ([`crate::offload::Cut`]): its parts that were delivered. With
     /// [`crate::ledger::ALL_PARTS`] nothing of it is to be delivered.
     pub parts: u16,
@@ -96,6 +98,7 @@ impl Default for Frame {
             bytes: 0,
             work: Work::default(),
             flooded: None,
+            shares_with: None,
             parts: 0,
             start: [0; START],
             rest: Rest::default(),
@@ -168,7 +171,7 @@ impl Frame {
             (frame.from, frame.pair, frame.vlan, frame.lane);
         (self.bytes, self.work, self.parts) = (frame.bytes, frame.work, frame.parts);
         (self.token, self.pending) = (None, 0);
-        self.flooded = frame.flooded;
+        (self.flooded, self.shares_with) = (frame.flooded, None);
         let start = frame.start();
         self.start[..start.len()].copy_from_slice(start);
         self.pieces.clear();

@@ -45,7 +45,7 @@ use crate::{
 };
 
 /// The form of what goes over; another one is refused, and the old process goes on.
-const FORM: u32 = 4;
+const FORM: u32 = 5;
 
 /// The longest wait for the other side, while the old process runs.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -43,14 +43,15 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, ftruncate};
 use crate::{
     config::{PORTS_MAX, THREADS_MAX},
     memory::Cells,
+    offload::PARTS_MAX,
     ring::SIZE_MAX,
     vhost::PAIRS_MAX,
 };
 
 /// The file's kind, and in the lowest byte its form; another form is not read.
-const MAGIC: u64 = u64::from_be_bytes(*b"sluice 1");
+const MAGIC: u64 = u64::from_be_bytes(*b"sluice 3");
 /// The form that only versions with several threads read.
-const THREADED: u64 = u64::from_be_bytes(*b"sluice 2");
+const THREADED: u64 = u64::from_be_bytes(*b"sluice 4");
 /// The bits of the form.
 const FORM: u64 = 0xff;
 
@@ -92,19 +93,21 @@ fn counted(epoch: u64, parts: u16) -> u64 {
     epoch << 16 | u64::from(parts)
 }
 
-/// Of a count by another thread: 1, the thread in 5 bits, the epoch in 49, the parts in 9, of which
+/// Of a count by another thread: 1, the thread in 5 bits, the epoch in 44, the parts in 14, of which
 /// the last value stands for all.
 const MARKED: u64 = 1 << 63;
-const MARK_ALL: u64 = 0x1ff;
+const MARK_PARTS: u32 = 14;
+const MARK_ALL: u64 = (1 << MARK_PARTS) - 1;
 const MARK_THREAD: u32 = 58;
-const MARK_EPOCH: u64 = (1 << 49) - 1;
+const MARK_EPOCH: u64 = (1 << (MARK_THREAD - MARK_PARTS)) - 1;
 
+const _: () = assert!((PARTS_MAX as u64) < MARK_ALL);
 const _: () = assert!(THREADS_MAX <= 1 << (63 - MARK_THREAD));
 const _: () = assert!(EPOCH + EPOCH_STEP * THREADS_MAX < PAGE);
 
 fn marked(thread: usize, epoch: u64, parts: u16) -> u64 {
     let parts = u64::from(parts).min(MARK_ALL);
-    MARKED | (thread as u64) << MARK_THREAD | (epoch & MARK_EPOCH) << 9 | parts
+    MARKED | (thread as u64) << MARK_THREAD | (epoch & MARK_EPOCH) << MARK_PARTS | parts
 }
 
 /// The parts of a count of either kind.
@@ -118,7 +121,7 @@ fn parts_of(word: u64) -> u16 {
 
 /// Whether a word counts in the same epoch as another one of its kind.
 fn is_of_same_epoch(word: u64, other: u64) -> bool {
-    let bits = if other & MARKED == 0 { 16 } else { 9 };
+    let bits = if other & MARKED == 0 { 16 } else { MARK_PARTS };
     word != 0 && word >> bits == other >> bits
 }
 
@@ -655,7 +658,7 @@ impl<'a> RingPlace<'a> {
     fn is_counted(&self, word: u64, epoch: u64) -> bool {
         match word & MARKED {
             0 => word >> 16 <= epoch,
-            _ => word >> 9 & MARK_EPOCH <= self.epoch((word & !MARKED) >> MARK_THREAD),
+            _ => word >> MARK_PARTS & MARK_EPOCH <= self.epoch((word & !MARKED) >> MARK_THREAD),
         }
     }
 

@@ -7,11 +7,19 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::frame::FRAME_MAX;
+
 /// Length of the header before each frame (with `num_buffers`).
 pub const HEADER: usize = 12;
 
-/// The shortest payload of the frames that a segment is cut into: one segment becomes at most 256.
-const SEGMENT_MIN: u16 = 256;
+/// The shortest payload of the frames that a segment is cut into: what the least MSS that Linux
+/// takes of a peer (48) leaves beside the longest options (its `TCP_MIN_GSO_SIZE`). What a segment
+/// costs is bounded by turns, and not by this: each frame counts in the turns of its sender and of
+/// its receiver, and others have theirs between ([`crate::engine`]).
+const SEGMENT_MIN: u16 = 8;
+
+/// Frames that a segment becomes at most.
+pub const PARTS_MAX: u16 = (FRAME_MAX / SEGMENT_MIN as u32) as u16;
 
 /// The longest headers of such a segment: a tag, and IPv6 or IPv4 and TCP with all their options.
 const HEADERS_MAX: usize = 138;
@@ -340,7 +348,7 @@ impl Cut {
         })
     }
 
-    /// How many there are; at most 257.
+    /// How many there are; at most [`PARTS_MAX`].
     pub fn parts(&self) -> u16 {
         let payload = self.bytes - self.headers() as u32;
         payload.div_ceil(self.size) as u16
@@ -462,6 +470,29 @@ mod tests {
         }
     }
 
+    /// What Linux sends to peers with an MSS of 48 to 267, with time stamps and without.
+    #[test]
+    fn small_segments_are_cut_as_long_ones_are() {
+        for size in [8, 36, 76, 88, 255] {
+            let (frame, tcp) = segment(3500, false, 0x18);
+            let work = Work {
+                checksum: Some((tcp, 16)),
+                segment: Some((Family::Tcp4, size, false)),
+            };
+            let frames = cut(&frame, work).expect("a segment");
+            assert_eq!(frames.len(), 3500_usize.div_ceil(usize::from(size)));
+            let payload = usize::from(tcp) + 20;
+            frames
+                .iter()
+                .for_each(|frame| checks(frame, usize::from(tcp), false));
+            let whole: Vec<u8> = frames
+                .iter()
+                .flat_map(|it| it[payload..].to_vec())
+                .collect();
+            assert_eq!(whole, frame[payload..]);
+        }
+    }
+
     #[test]
     fn a_checksum_is_completed() {
         let (mut frame, tcp) = segment(101, false, 0x10);
@@ -499,6 +530,17 @@ mod tests {
         assert!(lies(|header| header[0] = 0).is_err());
         assert!(lies(|header| header[1] = 3).is_err());
         assert!(lies(|header| header[4..6].fill(0)).is_err());
+        for (size, is_good) in [
+            (1_u16, false),
+            (7, false),
+            (8, true),
+            (76, true),
+            (255, true),
+        ] {
+            let mut header = [NEEDS_CHECKSUM, GSO_TCP4, 0, 0, 0, 0, 34, 0, 16, 0, 0, 0];
+            header[4..6].copy_from_slice(&size.to_le_bytes());
+            assert_eq!(Work::parse(&header, 4000).is_ok(), is_good, "{size}");
+        }
         assert!(lies(|header| header[7] = 0xff).is_err());
         let (frame, tcp) = segment(3500, false, 0);
         let work = |start, family| Work {

@@ -437,7 +437,7 @@ impl State {
         Ok(match &config.kind {
             Kind::VhostUser(..) => Port::Vhost(Box::new(Device::new(record()))),
             Kind::Tap(name) => Port::Tap(Box::new(match old.tap.take() {
-                Some(file) => Tap::over(file, name),
+                Some(file) => Tap::over(file, name, config.backpressure),
                 None => bail!("port {}: its interface was not opened", config.name),
             })),
             Kind::Xdp(wanted) => Port::Xdp(Box::new(

@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 mod abroad;
+mod existing;
 
 use std::{
     ffi::{CStr, CString},
@@ -36,6 +37,8 @@ const TUNSETVNETHDRSZ: libc::Ioctl = 0x4004_54d8;
 const IFF_TAP: i16 = 2;
 const IFF_NO_PI: i16 = 0x1000;
 const IFF_VNET_HDR: i16 = 0x4000;
+/// Of an interface that was made with several queues.
+const IFF_MULTI_QUEUE: i16 = 0x0100;
 /// A full queue stops the interface's qdisc instead of dropping (Linux 7.2).
 const IFF_BACKPRESSURE: i16 = 0x0080;
 const TUNGETFEATURES: libc::Ioctl = 0x8004_54cf;
@@ -52,6 +55,7 @@ pub struct Tap {
     name: String,
     buffer: Box<[u8]>,
     held: usize,
+    holds_back: bool,
     whole: Vec<u8>,
 }
 
@@ -60,7 +64,7 @@ impl Tap {
     pub const TAKES: Takes = Takes::ALL;
 
     /// Frames of this interface that the switch holds at most.
-    pub const HELD_MAX: usize = 256;
+    pub const HELD_MAX: u16 = 512;
 
     /// Opens an interface, and makes it if there is none of this name.
     ///
@@ -93,13 +97,12 @@ impl Tap {
             true => IFF_BACKPRESSURE,
             false => 0,
         };
-        request.ifr_ifru.ifru_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | held_back;
-        // SAFETY: the request is a valid structure for this call, which keeps no pointer.
-        let made = unsafe { libc::ioctl(descriptor, TUNSETIFF, &raw mut request) };
-        succeed(made).map_err(|error| {
-            let why = why_not_attached(&error);
+        let flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | held_back;
+        attach(descriptor, &mut request, flags).map_err(|error| {
+            let why = existing::why_not_attached(name, &error);
             anyhow!("cannot attach to the interface {name}: {why} ({error})")
         })?;
+        existing::check_alone(name)?;
         let header_bytes = HEADER as libc::c_int;
         // SAFETY: as above, with a number.
         let sized = unsafe { libc::ioctl(descriptor, TUNSETVNETHDRSZ, &raw const header_bytes) };
@@ -107,16 +110,17 @@ impl Tap {
         // SAFETY: this request takes a number and no pointer.
         let offloads = unsafe { libc::ioctl(descriptor, TUNSETOFFLOAD, OFFLOADS) };
         succeed(offloads).with_context(|| format!("{name}: cannot set its offloads"))?;
-        Ok(Self::over(file, name))
+        Ok(Self::over(file, name, backpressure))
     }
 
     /// Over the descriptor of another process.
-    pub fn over(file: File, name: &str) -> Self {
+    pub fn over(file: File, name: &str, holds_back: bool) -> Self {
         Self {
             file,
             name: name.to_owned(),
             buffer: vec![0; READ_MAX].into(),
             held: 0,
+            holds_back,
             whole: Vec::new(),
         }
     }
@@ -149,7 +153,17 @@ impl Tap {
 
     /// Whether it is read.
     pub fn is_read(&self) -> bool {
-        self.held < Self::HELD_MAX
+        self.held < usize::from(Self::HELD_MAX)
+    }
+
+    /// Frames that wait here at most.
+    pub fn entries(&self) -> u16 {
+        Self::HELD_MAX
+    }
+
+    /// Whether the kernel holds back what finds no room.
+    pub fn holds_back(&self) -> bool {
+        self.holds_back
     }
 
     /// Fills `frame` with the next one.
@@ -209,13 +223,20 @@ impl Tap {
     }
 }
 
-/// What stands in the way of TUNSETIFF.
-fn why_not_attached(error: &io::Error) -> &'static str {
-    match error.raw_os_error() {
-        Some(libc::EPERM) => "it takes root, or CAP_NET_ADMIN",
-        Some(libc::EBUSY) => "another process has it",
-        Some(libc::EINVAL) => "there is an interface of this name that is no TAP interface",
-        _ => "the kernel refuses",
+/// Attaches a descriptor to an interface, or makes it. The kernel refuses one that has several
+/// queues unless it is asked for one of them.
+fn attach(descriptor: libc::c_int, request: &mut libc::ifreq, flags: i16) -> io::Result<()> {
+    let name = request.ifr_name;
+    let mut ask = |flags| {
+        (request.ifr_name, request.ifr_ifru.ifru_flags) = (name, flags);
+        // SAFETY: the request is a valid structure for this call, which keeps no pointer.
+        succeed(unsafe { libc::ioctl(descriptor, TUNSETIFF, &raw mut *request) })
+    };
+    match ask(flags) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            ask(flags | IFF_MULTI_QUEUE).map_err(|_| error)
+        }
+        attached => attached,
     }
 }
 

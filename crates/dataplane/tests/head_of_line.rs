@@ -38,7 +38,10 @@ fn run(sender: &mut Guest, free: &mut Guest) -> (u64, Duration) {
 /// What a sender achieves, frames/s, while so many entries of its ring wait for a stalled receiver.
 fn goodput(waiting: u64) -> f64 {
     let ring = u64::from(SIZE);
-    let bench = Bench::new("", &[("a", ""), ("stalled", ""), ("free", "")]);
+    let bench = Bench::new(
+        "stall_limit = \"never\"",
+        &[("a", ""), ("stalled", ""), ("free", "")],
+    );
     let [mut a, mut stalled, mut free] =
         ["a", "stalled", "free"].map(|port| bench.guest(port, PLAIN));
     introduce(&mut [(&mut a, 1), (&mut stalled, 2), (&mut free, 3)]);

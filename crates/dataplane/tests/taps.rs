@@ -69,7 +69,8 @@ fn drops_of_an_interface_in_another_namespace_are_seen() {
     // It may have another name as well.
     ip(&format!("-n {x} link set sgmoved netns {y} name other"));
     ip(&format!("-n {y} addr add 10.8.0.2/24 dev other"));
-    ip(&format!("-n {y} link set other up"));
+    // So short that it is full before the switch wakes, though that reads all that comes.
+    ip(&format!("-n {y} link set other up txqueuelen 2"));
     ip(&format!(
         "-n {y} neigh add 10.8.0.9 lladdr 02:00:00:00:00:09 dev other"
     ));

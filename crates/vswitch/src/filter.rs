@@ -5,7 +5,15 @@
 //! allows every address of its kind. A link-local address of IPv6 is the port's if a prefix has it,
 //! or if it is formed of an Ethernet address of the port. What only routers say is refused of a
 //! port that is a host's ([`Filter::is_host`], RFC 6105).
+//!
+//! A filter lets nothing pass that it cannot read. A port with prefixes sends ARP, IPv4 and IPv6,
+//! and the types that the operator names. A port with Ethernet addresses alone sends other types as
+//! well; what claims an address is found behind LLC and SNAP too, and a frame in which a receiver
+//! could find something else than the filter does is refused.
 
+mod content;
+#[cfg(test)]
+mod content_tests;
 mod neighbour;
 #[cfg(test)]
 mod neighbour_tests;
@@ -21,6 +29,8 @@ pub struct Filter {
     pub macs: Vec<Mac>,
     /// Prefixes of IPv4 and IPv6: address and length in bits.
     pub prefixes: Vec<(IpAddr, u8)>,
+    /// Other types of Ethernet than ARP, IPv4 and IPv6 that pass where there are prefixes.
+    pub types: Vec<u16>,
     /// No router is behind the port: router advertisements and redirects are refused.
     pub is_host: bool,
 }
@@ -39,6 +49,10 @@ pub enum Forged {
     /// Neighbour discovery in fragments, behind headers that were not seen to their end, or with
     /// options that were not.
     Hidden,
+    /// LLC, SNAP or ARP that say of themselves what is not so.
+    Unreadable,
+    /// A type that the port may not send.
+    Type,
     /// A tag behind the first, or one of a provider.
     Tag,
 }
@@ -46,10 +60,19 @@ pub enum Forged {
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
+/// In the form of ARP: so hypervisors announce a guest that has moved (RFC 903).
+const RARP: u16 = 0x8035;
+/// What a header of ARP says of addresses of Ethernet and IPv4.
+const ARP_OF_IPV4: [u8; 4] = [8, 0, 6, 4];
 
-/// Whether a type says that another tag follows (IEEE 802.1Q and 802.1ad, and an older one).
+pub use content::{JUMBO_LLC, TYPE_MIN};
+
+/// Types that are checked, and pass by themselves.
+pub const CHECKED: [u16; 4] = [IPV4, ARP, IPV6, RARP];
+
+/// Whether a type says that another tag follows (IEEE 802.1Q and 802.1ad, and older ones).
 pub fn is_tag(kind: u16) -> bool {
-    matches!(kind, 0x8100 | 0x88a8 | 0x9100)
+    matches!(kind, 0x8100 | 0x88a8 | 0x9100 | 0x9200 | 0x9300)
 }
 
 /// Bytes from the beginning of a frame that [`Filter::check`] wants to see: Ethernet, a tag, IPv6
@@ -62,28 +85,25 @@ impl Filter {
         self.macs.is_empty() && self.prefixes.is_empty() && !self.is_host
     }
 
-    /// Checks the beginning of a frame, at least [`LOOK`] bytes of it or all. `at` is the offset of
-    /// the type behind its tags.
+    /// Checks the beginning of a frame of so many bytes, at least [`LOOK`] of them or all. `at` is
+    /// the offset of the type behind its tags.
     ///
     /// # Errors
     /// What it forges; a packet too short to tell is refused as well.
-    pub fn check(&self, frame: &[u8], at: usize) -> Result<(), Forged> {
+    pub fn check(&self, frame: &[u8], at: usize, bytes: usize) -> Result<(), Forged> {
         let source = array(frame, 6).ok_or(Forged::Mac)?;
         self.mac(source)?;
         if self.is_open() {
             return Ok(());
         }
-        let kind = array(frame, at).map(u16::from_be_bytes);
-        if kind.is_some_and(is_tag) {
-            // A receiver that takes the tag off would see a packet that was not looked into.
-            return Err(Forged::Tag);
-        }
-        let packet = frame.get(at + 2..).unwrap_or_default();
+        let (kind, packet) = content::of(frame, at, bytes)?;
         match kind {
             Some(IPV4) => self.ipv4(packet),
-            Some(ARP) => self.arp(packet),
+            Some(ARP | RARP) => self.arp(packet),
             Some(IPV6) => self.ipv6(packet, source),
-            _ => Ok(()),
+            _ if self.prefixes.is_empty() => Ok(()),
+            Some(kind) if self.types.contains(&kind) => Ok(()),
+            _ => Err(Forged::Type),
         }
     }
 
@@ -109,6 +129,10 @@ impl Filter {
 
     /// RFC 826: sender's Ethernet address and sender's IPv4 address.
     fn arp(&self, packet: &[u8]) -> Result<(), Forged> {
+        // With other lengths its addresses would be elsewhere.
+        if array(packet, 2) != Some(ARP_OF_IPV4) {
+            return Err(Forged::Unreadable);
+        }
         let mac = array::<6>(packet, 8).ok_or(Forged::Claim)?;
         self.mac(mac)?;
         let claimed = Ipv4Addr::from(array::<4>(packet, 14).ok_or(Forged::Claim)?);
@@ -165,21 +189,22 @@ fn covers(prefix: IpAddr, bits: u8, address: IpAddr) -> bool {
 mod tests {
     use super::*;
 
-    const OWN: Mac = [2, 0, 0, 0, 0, 1];
-    const OTHER: Mac = [2, 0, 0, 0, 0, 2];
+    pub(super) const OWN: Mac = [2, 0, 0, 0, 0, 1];
+    pub(super) const OTHER: Mac = [2, 0, 0, 0, 0, 2];
 
-    fn filter() -> Filter {
+    pub(super) fn filter() -> Filter {
         Filter {
             macs: vec![OWN],
             prefixes: vec![
                 ("10.0.0.1".parse().expect("an address"), 32),
                 ("2001:db8::".parse().expect("an address"), 64),
             ],
+            types: Vec::new(),
             is_host: true,
         }
     }
 
-    fn frame(source: Mac, kind: u16, packet: &[u8]) -> Vec<u8> {
+    pub(super) fn frame(source: Mac, kind: u16, packet: &[u8]) -> Vec<u8> {
         let mut frame = vec![0xff; 6];
         frame.extend(source);
         frame.extend(kind.to_be_bytes());
@@ -188,17 +213,19 @@ mod tests {
     }
 
     fn check(source: Mac, kind: u16, packet: &[u8]) -> Result<(), Forged> {
-        filter().check(&frame(source, kind, packet), 12)
+        let frame = frame(source, kind, packet);
+        filter().check(&frame, 12, frame.len())
     }
 
-    fn ipv4(source: [u8; 4]) -> Vec<u8> {
+    pub(super) fn ipv4(source: [u8; 4]) -> Vec<u8> {
         let mut packet = vec![0; 20];
         packet[12..16].copy_from_slice(&source);
         packet
     }
 
-    fn arp(mac: Mac, address: [u8; 4]) -> Vec<u8> {
+    pub(super) fn arp(mac: Mac, address: [u8; 4]) -> Vec<u8> {
         let mut packet = vec![0; 28];
+        packet[2..6].copy_from_slice(&ARP_OF_IPV4);
         packet[8..14].copy_from_slice(&mac);
         packet[14..18].copy_from_slice(&address);
         packet
@@ -211,7 +238,7 @@ mod tests {
         assert_eq!(check(OTHER, IPV4, &ipv4([10, 0, 0, 1])), Err(Forged::Mac));
         assert_eq!(check(OWN, IPV4, &ipv4([10, 0, 0, 2])), Err(Forged::Address));
         assert_eq!(check(OWN, IPV4, &[0; 10]), Err(Forged::Address));
-        assert_eq!(check(OWN, 0x88cc, &[]), Ok(()));
+        assert_eq!(check(OWN, 0x88cc, &[]), Err(Forged::Type));
         assert_eq!(check(OWN, 0x88a8, &ipv4([10, 0, 0, 2])), Err(Forged::Tag));
     }
 
@@ -230,13 +257,20 @@ mod tests {
     }
 
     #[test]
+    fn arp_of_other_lengths_is_not_read() {
+        let mut packet = arp(OWN, [10, 0, 0, 1]);
+        packet[4] = 8;
+        assert_eq!(check(OWN, ARP, &packet), Err(Forged::Unreadable));
+    }
+
+    #[test]
     fn a_filter_of_ethernet_addresses_alone_leaves_packets_alone() {
         let filter = Filter {
             macs: vec![OWN],
             ..Filter::default()
         };
         let packet = frame(OWN, IPV4, &ipv4([10, 0, 0, 9]));
-        assert_eq!(filter.check(&packet, 12), Ok(()));
+        assert_eq!(filter.check(&packet, 12, packet.len()), Ok(()));
         assert!(Filter::default().is_open());
     }
 }

@@ -13,6 +13,8 @@ use std::{
     hash::{BuildHasher, Hasher},
 };
 
+use crate::reserved;
+
 /// An Ethernet address; its first byte is the most significant of the six.
 pub type Mac = [u8; 6];
 
@@ -279,8 +281,7 @@ impl Learning {
     /// Learns a frame's source and says where it goes.
     #[inline]
     pub fn route(&mut self, vlan: u16, from: u16, source: Mac, to: Mac, now_ns: u64) -> Route {
-        // A group address is no source (IEEE 802.3, 3.2.3).
-        if source[0] & 1 == 0 {
+        if reserved::may_send(source) {
             self.learn(key(vlan, source), from, now_ns);
         }
         if to[0] & 1 != 0 {

@@ -15,6 +15,7 @@ pub mod filter;
 pub mod learning;
 pub mod passed;
 pub mod point;
+pub mod reserved;
 pub mod switch;
 pub mod table;
 pub mod vnic;

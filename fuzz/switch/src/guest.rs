@@ -18,6 +18,7 @@ use sluicegate_policy::{Policy, PolicyFile};
 use sluicegate_vswitch::{
     filter::Filter,
     learning::{LearningLimits, Membership},
+    reserved::Reserved,
 };
 
 /// Entries of the rings of a guest that keeps the rules.
@@ -300,6 +301,7 @@ impl Plan {
                 ageing_ns: 1 << 62,
                 per_port: 8,
             },
+            reserved: Reserved::default(),
         }
     }
 
@@ -334,6 +336,7 @@ impl Plan {
                 is_host: !macs.is_empty(),
                 macs,
                 prefixes: Vec::new(),
+                types: Vec::new(),
             };
             engine.add(port, format!("g{port}"), device, member, filter);
             if let Some(bay) = engine.bay_mut(port).filter(|_| self.lanes && port > 1) {

@@ -1,7 +1,6 @@
 //! A port, as the configuration describes it.
 
 use std::{
-    net::IpAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -13,13 +12,14 @@ use sluicegate_config::{
     units::{parse_duration, parse_rate},
 };
 use sluicegate_vswitch::{
-    filter::Filter,
-    learning::{Mac, Membership, VLANS},
+    learning::{Membership, VLANS},
+    reserved::Reserved,
 };
 
 use super::{
     Kind, PortConfig, THREADS_MAX,
     access::{self, Access},
+    filters::read_filter,
 };
 use crate::{
     lanes::{Lanes, PRIORITIES, Priority},
@@ -31,8 +31,6 @@ use crate::{
     vhost::{PAIRS_MAX, session::Mode},
     xdp::{self, RING_MAX, RING_MIN},
 };
-
-const MAC_ADVICE: &str = "write six bytes, such as \"52:54:00:12:34:56\"";
 
 fn read_priority(item: &Item<'_>) -> Option<Priority> {
     match &item.node().value {
@@ -68,6 +66,7 @@ fn read_thread(table: &Table<'_>, threads: usize) -> Option<usize> {
 /// What holds for all ports.
 pub(super) struct Common<'a> {
     pub(super) lanes: Lanes,
+    pub(super) relayed: Reserved,
     pub(super) has_policy: bool,
     pub(super) threads: usize,
     pub(super) access: Access,
@@ -149,7 +148,7 @@ pub(super) fn read_port(table: Table<'_>, all: &Common<'_>) -> Option<PortConfig
     let persist = table.boolean("persist");
     check_place(&table, all.reserved);
     refuse_of_others(&table, &asked);
-    let kind = read_kind(&table, &asked, all.lanes);
+    let kind = read_kind(&table, &asked, all);
     let access = read_access(&table, kind.as_ref(), all.access);
     let member = read_member(&table);
     let filter = read_filter(&table);
@@ -179,7 +178,7 @@ pub(super) fn read_port(table: Table<'_>, all: &Common<'_>) -> Option<PortConfig
 }
 
 /// What is behind a port: one of four.
-fn read_kind(table: &Table<'_>, asked: &Asked<'_>, lanes: Lanes) -> Option<Kind> {
+fn read_kind(table: &Table<'_>, asked: &Asked<'_>, all: &Common<'_>) -> Option<Kind> {
     let listen = table.boolean("listen");
     let queues = table.integer("queues", 1..=PAIRS_MAX as i64);
     let has_no_socket = "an interface has no socket";
@@ -199,11 +198,12 @@ fn read_kind(table: &Table<'_>, asked: &Asked<'_>, lanes: Lanes) -> Option<Kind>
         }
         (None, None, Some(socket), None) => {
             table.refuse("queues", "a cable has one queue in each direction");
-            Some(read_cable(table, socket, listen != Some(false), lanes))
+            Some(read_cable(table, socket, listen != Some(false), all.lanes))
         }
         (None, None, None, Some(name)) => {
             table.refuse("listen", has_no_socket);
-            read_xdp(table, name, queues.map(|count| count as u16))
+            let queues = queues.map(|count| count as u16);
+            read_xdp(table, name, queues, all.relayed)
         }
         _ => {
             table.item().complain(
@@ -317,7 +317,7 @@ fn refuse_of_others(table: &Table<'_>, asked: &Asked<'_>) {
     }
 }
 
-fn read_xdp(table: &Table<'_>, name: &str, queues: Option<u16>) -> Option<Kind> {
+fn read_xdp(table: &Table<'_>, name: &str, queues: Option<u16>, relayed: Reserved) -> Option<Kind> {
     let interface = read_interface(table, "xdp", name)?;
     let mut ring = Layout::default().slots;
     let (least, most) = (i64::from(RING_MIN), i64::from(RING_MAX));
@@ -339,6 +339,7 @@ fn read_xdp(table: &Table<'_>, name: &str, queues: Option<u16>) -> Option<Kind> 
         queues,
         ring,
         mode: mode.unwrap_or_default(),
+        relayed: relayed.relayed(),
     }))
 }
 
@@ -385,79 +386,4 @@ fn read_member(table: &Table<'_>) -> Membership {
         );
     }
     Membership::Trunk { tagged, native }
-}
-
-/// A port with source filters is a host's, unless the file says that it is a router's; one without
-/// them may be anybody's.
-fn read_filter(table: &Table<'_>) -> Filter {
-    let macs = list(table, "macs", parse_mac);
-    let prefixes = list(table, "addresses", parse_prefix);
-    let has_filters = !macs.is_empty() || !prefixes.is_empty();
-    let is_router = table.boolean("router");
-    if is_router == Some(true) && !has_filters {
-        table.refuse(
-            "router",
-            "a port without macs and addresses may send what routers send anyway; with \
-             router = false it may not",
-        );
-    }
-    Filter {
-        macs,
-        prefixes,
-        is_host: !is_router.unwrap_or(!has_filters),
-    }
-}
-
-fn list<T>(
-    table: &Table<'_>,
-    key: &'static str,
-    parse: impl Fn(&str) -> Result<T, Complaint>,
-) -> Vec<T> {
-    let items = table.get(key).and_then(|item| item.list());
-    let items = items.unwrap_or_default();
-    items.iter().filter_map(|item| item.parse(&parse)).collect()
-}
-
-fn parse_mac(text: &str) -> Result<Mac, Complaint> {
-    let mac = read_mac(text)?;
-    if mac[0] & 1 != 0 {
-        let reason = format!("'{text}' is not the address of one adapter");
-        return Err(Complaint::new(reason, MAC_ADVICE));
-    }
-    Ok(mac)
-}
-
-/// An Ethernet address that people have written.
-///
-/// # Errors
-/// It is none.
-pub fn read_mac(text: &str) -> Result<Mac, Complaint> {
-    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
-    let bytes: Vec<_> = bytes.filter_map(Result::ok).collect();
-    let mac = bytes.try_into().ok().filter(|_| text.len() == 17);
-    mac.ok_or_else(|| Complaint::new(format!("'{text}' is no Ethernet address"), MAC_ADVICE))
-}
-
-fn parse_prefix(text: &str) -> Result<(IpAddr, u8), Complaint> {
-    let complaint = || {
-        let advice = "write an address or a prefix, such as \"10.0.0.1\" or \"2001:db8::/64\"";
-        Complaint::new(format!("'{text}' is no prefix"), advice)
-    };
-    let (address, bits) = match text.split_once('/') {
-        Some((address, bits)) => (address, Some(bits)),
-        None => (text, None),
-    };
-    let address: IpAddr = address.parse().map_err(|_| complaint())?;
-    let most = if address.is_ipv4() { 32 } else { 128 };
-    let bits: u8 = bits.map_or(Ok(most), str::parse).map_err(|_| complaint())?;
-    if bits > most {
-        return Err(complaint());
-    }
-    Ok((address, bits))
-}
-
-/// An Ethernet address as people write it.
-pub fn show_mac(mac: Mac) -> String {
-    let bytes: Vec<_> = mac.iter().map(|byte| format!("{byte:02x}")).collect();
-    bytes.join(":")
 }

@@ -87,6 +87,7 @@ impl Engine {
         }
         mesh.away[from] += 1;
         self.frames.get_mut(id).pending += 1;
+        self.take_share(id, exit);
         Delivery::Done
     }
 

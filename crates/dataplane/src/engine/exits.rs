@@ -10,7 +10,7 @@ impl Engine {
     pub(super) fn unblock(&mut self, number: u16) {
         self.set_ready(number, true);
         if let Some(bay) = self.bay_mut(number) {
-            (bay.blocked_ns, bay.goes_on) = (None, false);
+            (bay.blocked_ns, bay.goes_on, bay.is_stalled) = (None, false, false);
             bay.port.unblock();
         }
     }
@@ -42,7 +42,7 @@ impl Engine {
         let Some(since_ns) = bay.blocked_ns.filter(|_| bay.awaited_ns.is_none()) else {
             return 0;
         };
-        let goes_on = std::mem::take(&mut bay.goes_on);
+        let (goes_on, was_stalled) = (std::mem::take(&mut bay.goes_on), bay.is_stalled);
         let moved = match bay.port.has_new_room().map(|has_room| has_room || goes_on) {
             Ok(true) => self.deliver_waiting(exit),
             Ok(false) => 0,
@@ -56,10 +56,28 @@ impl Engine {
             .is_some_and(|bay| bay.blocked_ns.is_some());
         let waited_ns = self.now_ns.saturating_sub(since_ns);
         let limit_ns = self.choice.stall_limit_ns;
-        if moved == 0 && is_blocked && limit_ns.is_some_and(|limit_ns| waited_ns > limit_ns) {
-            self.discard(exit, Drop::Stalled);
+        if moved == 0
+            && is_blocked
+            && !was_stalled
+            && limit_ns.is_some_and(|limit_ns| waited_ns > limit_ns)
+        {
+            self.give_up(exit);
         }
         moved
+    }
+
+    /// Drops what waits for a receiver that takes nothing, and what comes until it takes frames
+    /// again: otherwise it would fill the entries of its senders over and over.
+    #[cold]
+    fn give_up(&mut self, exit: u16) {
+        if self.elsewhere(exit).is_some() {
+            // Its own thread knows whether it takes frames.
+            return self.discard(exit, Drop::Stalled);
+        }
+        self.drop_waiting(exit, Drop::Stalled);
+        if let Some(bay) = self.bay_mut(exit) {
+            bay.is_stalled = true;
+        }
     }
 
     /// The frame that a port gets next, of those that wait for it, its priority and its side. None

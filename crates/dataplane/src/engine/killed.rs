@@ -11,6 +11,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use sluicegate_vswitch::{
     filter::Filter,
     learning::{LearningLimits, Membership},
+    reserved::Reserved,
 };
 
 use super::{Choice, Engine};
@@ -44,6 +45,7 @@ fn choice() -> Choice {
         queue: 0,
         stall_limit_ns: None,
         learning: LearningLimits::default(),
+        reserved: Reserved::default(),
     }
 }
 

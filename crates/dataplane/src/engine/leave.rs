@@ -183,6 +183,7 @@ impl Engine {
         frame.parts = ALL_PARTS;
         let (from, pair) = (usize::from(frame.from), frame.pair);
         if let Some(token) = frame.token.take() {
+            self.leave_share(id);
             self.give_back(from, pair, token);
         }
     }

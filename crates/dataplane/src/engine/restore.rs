@@ -15,7 +15,7 @@ use crate::{
 
 /// A guest that was there when a predecessor ended has so long to come back, ns; frames wait for it
 /// meanwhile.
-pub(super) const RETURN_NS: u64 = 5_000_000_000;
+pub const RETURN_NS: u64 = 5_000_000_000;
 
 impl Engine {
     /// Records in this file what is handed over. To be called before ports are added.

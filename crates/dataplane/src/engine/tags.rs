@@ -13,8 +13,28 @@ pub(super) fn addresses(start: &[u8]) -> (Mac, Mac, Option<u16>, usize) {
         mac.copy_from_slice(&start[at..at + 6]);
         mac
     };
-    let tag = has_tag(start).then(|| u16::from_be_bytes([start[14], start[15]]));
-    (mac(0), mac(6), tag, if tag.is_some() { 16 } else { 12 })
+    let (tag, kind_at) = tag_of(start);
+    (mac(0), mac(6), tag, kind_at)
+}
+
+/// Where the type of a frame without a tag is, and of one with a tag.
+const UNTAGGED: usize = 12;
+pub(super) const ONE_TAG: usize = 16;
+
+/// The tag by which a frame belongs to a VLAN (IEEE 802.1Q, 9.6), and where the type behind it is.
+/// A tag of VLAN 0 says a priority alone: of a frame with another tag behind it, receivers that
+/// take the first off see the second, so that is what counts, and the first goes.
+#[inline(always)]
+fn tag_of(start: &[u8]) -> (Option<u16>, usize) {
+    let (mut tag, mut at) = (None, UNTAGGED);
+    while start.len() >= at + 6 && start[at..at + 2] == [0x81, 0] {
+        if tag.is_some_and(|tag| tag & 0xfff != 0) {
+            break;
+        }
+        tag = Some(u16::from_be_bytes([start[at + 2], start[at + 3]]));
+        at += 4;
+    }
+    (tag, at)
 }
 
 /// Whether the start of a frame is one of MAC control, behind its tag as well: without its tag it
@@ -22,12 +42,6 @@ pub(super) fn addresses(start: &[u8]) -> (Mac, Mac, Option<u16>, usize) {
 #[inline]
 pub(super) fn is_control(start: &[u8], kind_at: usize) -> bool {
     start.get(kind_at..kind_at + 2) == Some(&MAC_CONTROL) || start[..6] == DESTINATION
-}
-
-/// Whether the start of a frame has a tag of a VLAN (IEEE 802.1Q, 9.6).
-#[inline]
-fn has_tag(start: &[u8]) -> bool {
-    start.len() >= 18 && start[12..14] == [0x81, 0]
 }
 
 /// The VLAN by which a port's guest knows its frames, 0 = without a tag; both directions of a flow
@@ -48,24 +62,20 @@ pub(super) fn retag<'a>(
     edited: &'a mut [u8; START + 4],
 ) -> (&'a [u8], i16) {
     let start = frame.start();
-    let is_tagged = has_tag(start);
-    match (is_tagged, tagging) {
-        (false, Tagging::None) => (start, 0),
-        (true, Tagging::None) => {
-            edited[..12].copy_from_slice(&start[..12]);
-            let kept = start.len() - 16;
-            edited[12..12 + kept].copy_from_slice(&start[16..]);
-            (&edited[..12 + kept], -4)
-        }
-        (_, Tagging::Tag) => {
-            let priority = frame.lane.bits(if is_tagged { start[14] } else { 0 });
-            let behind = if is_tagged { 16 } else { 12 };
-            edited[..12].copy_from_slice(&start[..12]);
+    let (tag, behind) = tag_of(start);
+    let ahead = match tagging {
+        Tagging::None if tag.is_none() => return (start, 0),
+        Tagging::None => UNTAGGED,
+        Tagging::Tag => {
+            let before = tag.map_or(0, |tag| (tag >> 8) as u8);
             let [high, low] = frame.vlan.to_be_bytes();
-            edited[12..16].copy_from_slice(&[0x81, 0, priority | high, low]);
-            let kept = start.len() - behind;
-            edited[16..16 + kept].copy_from_slice(&start[behind..]);
-            (&edited[..16 + kept], if is_tagged { 0 } else { 4 })
+            let tag = [0x81, 0, frame.lane.bits(before) | high, low];
+            edited[UNTAGGED..ONE_TAG].copy_from_slice(&tag);
+            ONE_TAG
         }
-    }
+    };
+    edited[..UNTAGGED].copy_from_slice(&start[..UNTAGGED]);
+    let kept = start.len() - behind;
+    edited[ahead..ahead + kept].copy_from_slice(&start[behind..]);
+    (&edited[..ahead + kept], ahead as i16 - behind as i16)
 }

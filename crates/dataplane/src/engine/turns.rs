@@ -100,7 +100,7 @@ fn segments(bytes: u16) -> Work {
 /// Each part counts 1 KB and its bytes twice, in the sender's turn and in the receiver's.
 #[test]
 fn a_segment_is_cut_in_several_turns() {
-    for (bytes, parts, most) in [(256, 230, 160), (1000, 50, 85)] {
+    for (bytes, parts, most) in [(8, 100, 220), (256, 230, 160), (1000, 50, 85)] {
         let mut bench = Bench::new(8192, 4096);
         let count = usize::from(bytes) * parts;
         bench.send(segments(bytes), 54 + count);

@@ -149,7 +149,8 @@ impl<W: Shared> Link<W> {
         }
     }
 
-    /// Whether a frame of so many bytes may go to an exit.
+    /// Whether a frame of so many bytes may go to an exit. However many exits stall, parcels are
+    /// left for others: an exit has no more than are left when it has one more.
     #[inline]
     pub fn has_credit(&self, exit: u16, bytes: u32) -> bool {
         let used = self.used.get(usize::from(exit)).copied();
@@ -157,7 +158,8 @@ impl<W: Shared> Link<W> {
         let sizes = &self.sizes;
         let fits = used.bytes.saturating_add(bytes) <= sizes.credit_bytes || used.frames == 0;
         let away = self.away.len() - self.free.len();
-        fits && used.frames < sizes.credit_frames && away < usize::from(sizes.away)
+        let left = usize::from(sizes.away).saturating_sub(away);
+        fits && used.frames < sizes.credit_frames && usize::from(used.frames) + 2 <= left
     }
 
     /// Sends a frame to an exit for which there is credit; `exit` counts priorities apart. False:

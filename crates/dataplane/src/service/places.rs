@@ -103,8 +103,8 @@ fn refuse_other_sockets(old: &handover::Bay, config: &PortConfig) -> anyhow::Res
                 .starts_with(&format!("AF_XDP at {},", wanted.interface)) =>
         {
             bail!(
-                "port {}: the switch that runs has {} with another `queues`, `ring` or `mode`; \
-                 have it reload this file first, or restart it",
+                "port {}: the switch that runs has {} with another `queues`, `ring`, \
+                 `mode` or `relay_reserved`; have it reload this file first, or restart it",
                 config.name,
                 wanted.interface
             )
@@ -169,10 +169,15 @@ pub(super) fn in_words(port: &PortConfig) -> String {
             queues,
             ring,
             mode,
+            relayed,
         }) => {
             let queues = queues.map_or("all".to_owned(), |count| count.to_string());
             let mode = mode.name();
-            format!("AF_XDP at {interface}, {queues} queues of {ring} entries, {mode}")
+            let relayed = match relayed {
+                0 => String::new(),
+                _ => format!(", relaying {relayed:#06x}"),
+            };
+            format!("AF_XDP at {interface}, {queues} queues of {ring} entries, {mode}{relayed}")
         }
         Kind::Shm(path, wanted) => {
             let verb = match wanted.mode {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use libbpf_rs::{ErrorKind, MapCore, MapFlags, Object, ObjectBuilder};
+use libbpf_rs::{ErrorKind, MapCore, MapFlags, Object, ObjectBuilder, OpenMapMut};
 
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -23,7 +23,8 @@ struct Aligned<T: ?Sized>(T);
 static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/xdp_port.bpf.o")));
 
-/// Has what an interface receives at these queues go to their sockets. The kernel undoes it when
+/// Has what an interface receives at these queues go to their sockets, but for what is for the host
+/// itself; `relayed` is what of this the switch relays (`Reserved` of the switch). The kernel undoes it when
 /// the last copy of the descriptor is closed, also because its process was killed.
 ///
 /// # Errors
@@ -32,9 +33,10 @@ pub(super) fn attach<'a>(
     name: &str,
     ifindex: u32,
     until: Instant,
+    relayed: u16,
     sockets: impl Iterator<Item = (u32, BorrowedFd<'a>)>,
 ) -> anyhow::Result<OwnedFd> {
-    let object = load().map_err(|error| {
+    let object = load(relayed).map_err(|error| {
         let why = anyhow!("{error}");
         match error.kind() {
             ErrorKind::PermissionDenied => why.context(
@@ -77,12 +79,16 @@ fn create(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
-fn load() -> libbpf_rs::Result<Object> {
+fn load(relayed: u16) -> libbpf_rs::Result<Object> {
     // What it would print is in the errors.
     libbpf_rs::set_print(None);
-    let opened = ObjectBuilder::default()
+    let mut opened = ObjectBuilder::default()
         .name("xdp_port")?
         .open_memory(&OBJECT.0)?;
+    let named = |map: &OpenMapMut<'_>| map.name() == ".rodata.relayed";
+    if let Some(mut map) = opened.maps_mut().find(named) {
+        map.set_initial_value(&u32::from(relayed).to_ne_bytes())?;
+    }
     opened.load()
 }
 

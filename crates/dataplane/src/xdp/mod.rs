@@ -109,6 +109,9 @@ pub struct Wanted {
     pub ring: u16,
     /// Who copies.
     pub mode: Mode,
+    /// Which frames for the neighbour on the link are the switch's and not the host's
+    /// (`sluicegate_vswitch::reserved`).
+    pub relayed: u16,
 }
 
 impl Wanted {
@@ -216,7 +219,7 @@ impl Xdp {
         let sockets = queues
             .iter()
             .map(|it| (u32::from(it.number()), it.socket()));
-        let program = attach::attach(name, interface.index, until, sockets)?;
+        let program = attach::attach(name, interface.index, until, wanted.relayed, sockets)?;
         queues.iter_mut().for_each(|queue| _ = queue.look());
         Ok(Self::with(
             wanted,
@@ -321,6 +324,11 @@ impl Xdp {
         self.queues()
             .first()
             .is_some_and(|it| it.link() == Link::Up)
+    }
+
+    /// Pieces of memory for received frames that each queue has.
+    pub fn entries(&self) -> u16 {
+        self.wanted.ring
     }
 
     /// Its sockets, readable when frames have come.

@@ -43,7 +43,9 @@ pub(super) fn configuration(
 ) -> String {
     let lossless = variant.host_switch.is_none_or(|it| it.lossless != 0);
     let control = directory.join(CONTROL);
-    let mut text = format!("[switch]\nsocket = {control:?}\nlossless = {lossless}\n");
+    // As in the simulator, frames wait for as long as it takes.
+    let mut text =
+        format!("[switch]\nsocket = {control:?}\nlossless = {lossless}\nstall_limit = \"never\"\n");
     if governs {
         let _ = writeln!(text, "{GOVERNED}");
     }

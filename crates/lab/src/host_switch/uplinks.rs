@@ -10,7 +10,15 @@ use sluicegate_scenario::{
 use super::{SwitchCounts, growth};
 
 /// Causes of drops of frames that come by an uplink. Others are of frames that leave by it.
-const INWARD: [&str; 4] = ["forged", "malformed", "left", "control"];
+const INWARD: [&str; 7] = [
+    "forged",
+    "hidden",
+    "ethertype",
+    "malformed",
+    "left",
+    "control",
+    "reserved",
+];
 
 /// A flooded frame that was for another host is no loss.
 const NOT_FOR_US: &str = "back";

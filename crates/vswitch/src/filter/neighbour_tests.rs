@@ -23,6 +23,7 @@ fn host() -> Filter {
             ("10.0.0.3".parse().expect("an address"), 32),
             (MINE.parse().expect("an address"), 128),
         ],
+        types: Vec::new(),
         is_host: true,
     }
 }
@@ -74,7 +75,7 @@ fn router_advertisement(options: &[u8]) -> Vec<u8> {
 
 /// As the switch does: with what it copies of a frame.
 fn check(filter: &Filter, frame: &[u8]) -> Result<(), Forged> {
-    filter.check(&frame[..LOOK.min(frame.len())], 12)
+    filter.check(&frame[..LOOK.min(frame.len())], 12, frame.len())
 }
 
 fn judge(filter: &Filter, source: &str, message: &[u8]) -> Result<(), Forged> {
