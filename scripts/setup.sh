@@ -93,10 +93,10 @@ want_deb() {
 # is there.
 want_open_vswitch() {
 	local daemon=/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk version
-	[ -x "$daemon" ] || need openvswitch-switch-dpdk "$1"
 	need_command ovs-vsctl openvswitch-switch "its daemon and commands"
 	need_command ovsdb-server openvswitch-common "its database"
-	version=$(ldd "$daemon" 2>/dev/null | sed -n 's/^.*librte_mempool\.so\.\([0-9]*\) => .*/\1/p')
+	[ -x "$daemon" ] || { need openvswitch-switch-dpdk "$1" && return; }
+	version=$(ldd "$daemon" | sed -n 's/^.*librte_mempool\.so\.\([0-9]*\) => .*/\1/p')
 	[ -n "$version" ] || return 0
 	compgen -G "/usr/lib/*/librte_mempool_ring.so.$version" >/dev/null ||
 		need "librte-mempool-ring$version" "memory pools of DPDK"
