@@ -61,7 +61,7 @@ check: ## build, unit tests and lint of what has changed since BASE (minutes; no
 	@scripts/check.sh
 
 .PHONY: bare-root
-bare-root: ## run CMD (default: make test) in a Debian with make and git alone, as CI does (root)
+bare-root: ## run CMD (default: make test) in a Debian with make and git alone (root)
 	@scripts/bare-root.sh "$(AFTER)" "$(CMD)"
 
 .PHONY: kernel-test
