@@ -19,6 +19,7 @@ enum sg_cc_flags {
 	SG_CC_HOLD = 1 << 2,      /* no growth until the cut's window is acknowledged */
 	SG_CC_TIMED_OUT = 1 << 3, /* no ACK since the last timeout */
 	SG_CC_EPOCH = 1 << 4,     /* cubic: the epoch has begun */
+	SG_CC_PATH = 1 << 5,      /* dctcp: what is known of the path is valid */
 };
 
 struct sg_cc {
@@ -38,6 +39,10 @@ struct sg_cc {
 			sg_u32 alpha_q20;   /* fraction marked, 0..SG_ONE_Q20 */
 			sg_u32 acked_bytes; /* this round */
 			sg_u32 marked_bytes;
+			sg_u32 path_alpha_q20; /* SG_CC_PATH: of all flows on the path */
+			sg_u32 path_acked;     /* the same: their sums when this round began */
+			sg_u32 path_marked;
+			sg_u32 path_seen;      /* the same: marks that have been answered */
 		} dctcp; /* also dcvegas, where late bytes take the place of marked ones */
 		struct {
 			sg_u64 epoch_ns;  /* when this congestion avoidance began */
@@ -83,9 +88,12 @@ struct sg_cc_ack {
 	sg_u32 flight;      /* bytes outstanding before this ACK */
 	sg_u8 window_used;  /* the flow filled its window: growth is earned (RFC 7661) */
 	sg_u8 in_recovery;  /* fast recovery is not over; 0 after a timeout, where slow start begins at once */
-	sg_u8 pad[2];
+	sg_u8 on_path;      /* the sums of its path are known */
+	sg_u8 pad;
+	sg_u32 path_acked;  /* on_path: of all flows of the host to this peer (path.h), with this ACK */
+	sg_u32 path_marked;
 };
-SG_ASSERT_SIZE(struct sg_cc_ack, 40);
+SG_ASSERT_SIZE(struct sg_cc_ack, 48);
 
 #define SG_SSTHRESH_UNKNOWN 0xffffffffU
 

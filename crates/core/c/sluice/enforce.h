@@ -15,6 +15,7 @@
 
 #include "adopt.h"
 #include "loss.h"
+#include "path.h"
 #include "receive.h"
 #include "window.h"
 
@@ -306,12 +307,12 @@ SG_INLINE void sg_pass_marks(struct sg_flow *flow)
 	flow->fack_round = sg_seq_max(flow->fack_round, flow->snd_una);
 }
 
-/* snd_una advances. */
+/* snd_una advances. `path`: the sums of the flow's path, null = not kept. */
 SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *seg,
 			       sg_u64 now_ns, const struct sg_params *params,
-			       struct sg_verdict *out)
+			       struct sg_path *path, struct sg_verdict *out)
 {
-	sg_u32 flight = sg_flight(flow);
+	sg_u32 flight = sg_flight(flow), algorithm;
 	struct sg_cc_ack ack;
 
 	sg_ack_facts(&ack, flow, now_ns);
@@ -338,7 +339,10 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 	ack.in_recovery = !!(flow->flags & SG_FLOW_RECOVERY);
 	if (sg_unlikely(flow->marks & SG_FLOW_UNMARKED) && flow->bytes_marked)
 		flow->marks &= (sg_u16)~SG_FLOW_UNMARKED;
-	sg_cc_on_ack(&flow->cc, params, sg_algorithm_now(flow, params), &ack);
+	algorithm = sg_algorithm_now(flow, params);
+	if (path && algorithm == SG_CC_DCTCP && flow->mode == SG_MODE_TWO_SIDED)
+		sg_path_acked(path, &ack);
+	sg_cc_on_ack(&flow->cc, params, algorithm, &ack);
 	if (flow->mode == SG_MODE_TWO_SIDED)
 		sg_check_feedback(flow, seg, params, flight, out);
 }
@@ -444,7 +448,7 @@ SG_RARE int sg_ack_late(struct sg_flow *flow SG_NONNULL,
 /* The acknowledgement number, and the window that goes with it. */
 SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg,
 			      sg_u64 now_ns, const struct sg_params *params,
-			      struct sg_verdict *out)
+			      struct sg_path *path, struct sg_verdict *out)
 {
 	int advances = sg_seq_gt(seg->ack, flow->snd_una), governed;
 	sg_u16 wire = seg->window, would;
@@ -460,7 +464,7 @@ SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg
 	if (sg_unlikely(flow->mode == SG_MODE_WATCH) && advances)
 		sg_adopt(flow, seg, params, out);
 	if (advances)
-		sg_ack_advances(flow, seg, now_ns, params, out);
+		sg_ack_advances(flow, seg, now_ns, params, path, out);
 	else
 		sg_ack_repeats(flow, seg, now_ns, params, out);
 	governed = sg_may_edit(flow, params);
@@ -603,7 +607,7 @@ SG_INLINE int sg_consumes_fack(const struct sg_flow *flow, const struct sg_segme
 /* A segment of an existing flow arrives for the tenant. *out is zeroed by the caller. */
 SG_INLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 			   sg_u64 now_ns, const struct sg_params *params,
-			   struct sg_verdict *out)
+			   struct sg_path *path, struct sg_verdict *out)
 {
 	int two_sided = flow->mode == SG_MODE_TWO_SIDED;
 
@@ -629,7 +633,7 @@ SG_INLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 	if (seg->tcp_flags & SG_ACK) {
 		if (sg_unlikely(flow->marks & SG_FLOW_ADOPTED))
 			sg_learn_window(flow, seg);
-		sg_ack_arrives(flow, seg, now_ns, params, out);
+		sg_ack_arrives(flow, seg, now_ns, params, path, out);
 	}
 	sg_note_odd_options(flow, seg, out);
 	return 0;
@@ -640,12 +644,13 @@ SG_INLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
  * calls that direction's step, so that it does not have the code of both.
  */
 SG_INLINE void sg_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
-		       const struct sg_params *params, struct sg_verdict *out)
+		       const struct sg_params *params, struct sg_path *path,
+		       struct sg_verdict *out)
 {
 	if (seg->direction == SG_FROM_TENANT)
 		sg_from_tenant(flow, seg, now_ns, params, out);
 	else
-		sg_to_tenant(flow, seg, now_ns, params, out);
+		sg_to_tenant(flow, seg, now_ns, params, path, out);
 }
 
 #endif /* SLUICE_ENFORCE_H */

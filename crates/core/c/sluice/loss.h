@@ -24,8 +24,10 @@ SG_INLINE void sg_ack_facts(struct sg_cc_ack *ack, const struct sg_flow *flow, s
 	ack->flight = sg_flight(flow);
 	ack->window_used = 0;
 	ack->in_recovery = !!(flow->flags & SG_FLOW_RECOVERY);
-	ack->pad[0] = 0;
-	ack->pad[1] = 0;
+	ack->on_path = 0;
+	ack->pad = 0;
+	ack->path_acked = 0;
+	ack->path_marked = 0;
 }
 
 /* Loss is inferred once per window: recovery lasts until all that is out is acknowledged. */
