@@ -16,6 +16,7 @@
 #ifndef SLUICE_CC_VEGAS_H
 #define SLUICE_CC_VEGAS_H
 
+#include "cc_path.h"
 #include "cc_reno.h"
 
 #define SG_VEGAS_GAMMA 1U   /* backlog in segments that ends slow start */
@@ -73,6 +74,7 @@ SG_NOINLINE int sg_vegas_on_ack(struct sg_cc *cc, const struct sg_params *params
 	int ended = sg_cc_round_at(cc, ack, ack->snd_una - 1);
 	int growing;
 
+	sg_path_sample(cc, ack, 0);
 	sg_vegas_sample(cc, ack->rtt_ns);
 	if (sg_cc_marked(cc, params, ack, SG_RENO_KEEP_Q10))
 		return 0;

@@ -296,6 +296,18 @@ SG_INLINE int sg_window_used(const struct sg_flow *flow, sg_u32 flight)
 }
 
 /*
+ * It was in use at some time of this round or the one before (Linux: tcp_cwnd_validate()). Of
+ * ACKs that come together each finds less in flight than the one before it, until the
+ * tenant has answered the first: taken one by one they would earn next to nothing.
+ */
+SG_INLINE int sg_growth_is_earned(struct sg_flow *flow, sg_u32 flight)
+{
+	if (sg_window_used(flow, flight))
+		flow->cc.flags |= SG_CC_FULL;
+	return !!(flow->cc.flags & (SG_CC_FULL | SG_CC_WAS_FULL));
+}
+
+/*
  * Marks in sequence space that snd_una has passed move along with it, so that
  * none is ever so far behind that it seems to lie ahead.
  */
@@ -340,7 +352,7 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 	flow->dupacks = sg_dupacks_left(flow, ack.acked);
 	sg_holes_passed(flow);
 	ack.snd_una = flow->snd_una;
-	ack.window_used = (sg_u8)sg_window_used(flow, flight);
+	ack.window_used = (sg_u8)sg_growth_is_earned(flow, flight);
 	ack.in_recovery = !!(flow->flags & SG_FLOW_RECOVERY);
 	if (sg_unlikely(flow->marks & SG_FLOW_UNMARKED) && flow->bytes_marked)
 		flow->marks &= (sg_u16)~SG_FLOW_UNMARKED;

@@ -64,6 +64,16 @@ SG_INLINE void sg_note_unmarked(struct sg_flow *flow, const struct sg_params *pa
 	out->count = SG_COUNT_FLOW_UNMARKED;
 }
 
+/* Losses that no delay has announced, likewise, end an algorithm that waits for delay. */
+SG_INLINE void sg_note_unannounced(struct sg_flow *flow)
+{
+	sg_u32 algorithm = flow->cc.algorithm;
+
+	if ((algorithm == SG_CC_DCVEGAS || algorithm == SG_CC_VEGAS || algorithm == SG_CC_SWIFT) &&
+	    flow->losses + flow->timeouts >= SG_UNMARKED_LOSSES)
+		flow->cc.flags |= SG_CC_UNSUITED;
+}
+
 SG_INLINE void sg_infer_loss(struct sg_flow *flow, const struct sg_params *params,
 			     sg_u64 now_ns, struct sg_verdict *out)
 {
@@ -75,6 +85,7 @@ SG_INLINE void sg_infer_loss(struct sg_flow *flow, const struct sg_params *param
 	flow->losses += flow->losses < 0xffff;
 	out->count = SG_COUNT_LOSS;
 	sg_note_unmarked(flow, params, out);
+	sg_note_unannounced(flow);
 }
 
 /*
@@ -115,6 +126,10 @@ SG_INLINE void sg_infer_timeout(struct sg_flow *flow, const struct sg_params *pa
 	sg_note_unmarked(flow, params, out);
 	if (again && flow->mode == SG_MODE_TWO_SIDED && params->mode == SG_RULE_ENFORCE)
 		sg_without_ect(out);
+	sg_note_unannounced(flow);
+	/* Where the rule leaves thresholds to the path, it may be another one now. */
+	if (flow->cc.algorithm != params->fallback && flow->min_rtt_ns < SG_FAR_NS)
+		flow->min_rtt_ns = 0;
 }
 
 /*
