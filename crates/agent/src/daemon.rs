@@ -7,8 +7,11 @@
 mod lost;
 mod policy;
 mod report;
+mod reserve;
+mod trouble;
 mod twice;
 mod watch;
+mod whole;
 
 use std::{
     cell::OnceCell,
@@ -28,25 +31,35 @@ use nix::{
     },
 };
 use sluicegate_policy::{Policy, PolicyFile};
-use tracing::{debug, error, info, warn};
+use tracing::{error, info, warn};
 
 use crate::{
     bpffs::{self, Pins},
     doctor::{self, kernel},
     instance::{Instance, Options},
     interfaces::{self, Event, Interface, Patterns, Watch},
-    labels::{Labels, Survey},
+    labels::{Label, Labels, Survey},
     meter::serve::{Listener, Meter},
     netns::NetNs,
     service::Service,
     state::{self, InForce, State},
     takeover::Takeover,
 };
+use policy::Look;
 pub use policy::log_warnings;
+use reserve::Reserve;
+use trouble::Troubles;
 use watch::FileWatch;
+use whole::{InPlace, Read};
 
 /// How often the agent looks at what raises no event.
 const ROUND: Duration = Duration::from_secs(10);
+
+/// After a failure of what would be tried again at once.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What fails where the policy file is looked at every [`ROUND`] only.
+const FILE_WATCH: &str = "watching the policy file";
 
 /// The configuration of an agent.
 #[derive(Debug)]
@@ -95,8 +108,8 @@ pub fn run(config: &Config) -> Result<()> {
     kernel::ensure_able()?;
     let netns = NetNs::select(config.netns.as_deref())?;
     let _claim = netns.claim()?;
+    policy::refuse_empty(config, netns.name())?;
     let signals = signals()?;
-    let file_watch = FileWatch::new(&config.policy_file.path)?;
     let metrics = config.metrics.map(Listener::bind).transpose()?;
     netns.enter()?;
     bpffs::ensure_mounted(&config.bpffs)?;
@@ -108,21 +121,18 @@ pub fn run(config: &Config) -> Result<()> {
     let mut agent = Agent::new(instance, config, &netns);
     agent.reconcile()?;
     agent.look_around();
-    for one in doctor::uncovered()? {
-        info!(what = one.what, "not covered: {}", one.why);
-    }
+    report_uncovered();
     if let Some(listener) = metrics {
-        let pins = Pins::new(&config.bpffs, netns.name());
-        let programs = agent.instance.program_meter()?;
-        let meter = Meter::new(pins, netns.name().to_owned(), programs);
-        listener.serve(meter.with_names(&config.run_dir))?;
+        if let Err(error) = agent.serve_metrics(listener) {
+            warn!("no metrics: {error:#}");
+        }
     }
     info!(
         netns = netns.name(),
         "enforcing; stop with SIGINT or SIGTERM"
     );
     agent.service.ready(&agent.status());
-    let outcome = agent.serve(&watch, &signals, file_watch);
+    let outcome = agent.serve(&watch, &signals);
     if config.persist {
         agent.service.stopping("enforcement goes on");
         info!("stopped: enforcement goes on; `sluicegate detach --all` ends it");
@@ -168,6 +178,16 @@ fn replace_other_layouts(instance: &mut Instance, config: &Config, netns: &NetNs
     Ok(())
 }
 
+/// Names traffic that no hook sees.
+fn report_uncovered() {
+    match doctor::uncovered() {
+        Ok(uncovered) => uncovered
+            .iter()
+            .for_each(|one| info!(what = one.what, "not covered: {}", one.why)),
+        Err(error) => warn!("what is not covered is not known: {error:#}"),
+    }
+}
+
 struct Agent<'a> {
     instance: Instance,
     config: &'a Config,
@@ -176,10 +196,16 @@ struct Agent<'a> {
     written: Option<State>,
     /// Fingerprint of the policy file's text as last looked at, in force or refused.
     seen: String,
+    /// The file whose policy is in force.
+    in_place: InPlace,
     /// The kernel refused it: worth another try.
     retry: bool,
     /// Interfaces that it was not attached to and said so: name and why.
     refused: BTreeMap<u32, (String, String)>,
+    /// Of them, those where it has failed.
+    failed: BTreeSet<u32>,
+    /// Failures that were said.
+    troubles: Troubles,
     service: Service,
 }
 
@@ -202,6 +228,9 @@ impl<'a> Found<'a> {
         self.uplinks.get_or_init(interfaces::uplinks)
     }
 }
+
+/// Why enforcement on an interface has ended.
+const GONE: &str = "the interface is gone";
 
 /// Why the agent does something else than to wait.
 enum Signalled {
@@ -235,56 +264,50 @@ impl<'a> Agent<'a> {
             state,
             written: None,
             seen: fingerprint,
+            in_place: InPlace::new(Read::before(&config.policy_file), &config.policy),
             retry: false,
             refused: BTreeMap::new(),
+            failed: BTreeSet::new(),
+            troubles: Troubles::default(),
             service: Service::of_environment(),
         }
     }
 
-    fn serve(
-        &mut self,
-        watch: &Watch,
-        signals: &SignalFd,
-        mut file_watch: FileWatch,
-    ) -> Result<()> {
+    fn serve_metrics(&self, listener: Listener) -> Result<()> {
+        let netns = &self.state.netns;
+        let pins = Pins::new(&self.config.bpffs, netns);
+        let programs = self.instance.program_meter()?;
+        let meter = Meter::new(pins, netns.clone(), programs);
+        listener.serve(meter.with_names(&self.config.run_dir))
+    }
+
+    /// Nothing but a signal ends this: what fails is tried again.
+    fn serve(&mut self, watch: &Watch, signals: &SignalFd) -> Result<()> {
         let mut round = Instant::now() + ROUND;
+        let mut file_watch = self.watch_file();
         loop {
-            let mut sources = [
-                PollFd::new(signals.as_fd(), PollFlags::POLLIN),
-                PollFd::new(watch.as_fd(), PollFlags::POLLIN),
-                PollFd::new(file_watch.as_fd(), PollFlags::POLLIN),
-            ];
             self.service.alive();
-            let until = file_watch.due().map_or(round, |due| due.min(round));
-            match poll(&mut sources, self.service.patience(patience(until))) {
-                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
-                Err(error) => return Err(error).context("waiting for news"),
-            }
+            let due = file_watch.as_ref().and_then(FileWatch::due);
+            let until = due.map_or(round, |due| due.min(round));
+            self.wait(until, watch, signals, file_watch.as_ref());
             match signalled(signals)? {
                 Some(Signalled::Stop) => return Ok(()),
-                Some(Signalled::Reload) => self.reload(true),
+                Some(Signalled::Reload) => self.reload(Look::Asked),
                 None => {}
             }
-            match watch.poll()? {
-                Some(events) => self.handle(events),
-                None => {
-                    warn!("news of interfaces were lost: listing them all again");
-                    self.reconcile()?;
-                }
-            }
-            file_watch.take()?;
-            if file_watch.due().is_some_and(|due| due <= Instant::now()) {
-                file_watch.done();
-                self.reload(false);
+            self.take_news(watch);
+            if let Some(file_watch) = &mut file_watch {
+                self.take_news_of_file(file_watch);
             }
             if round <= Instant::now() {
                 round = Instant::now() + ROUND;
-                if let Err(error) = file_watch.renew() {
-                    debug!("{error:#}: the policy file is looked at every {ROUND:?} only");
+                self.retry_state();
+                match &mut file_watch {
+                    Some(file_watch) => drop(self.troubles.hear(FILE_WATCH, file_watch.renew())),
+                    None => file_watch = self.watch_file(),
                 }
-                // Not every change of a file that a path leads to is news of its directory.
-                self.reload(self.retry);
-                self.reconcile()?;
+                self.look_at_policy(file_watch.as_ref());
+                self.reconcile_or_later();
                 self.look_around();
             }
             self.write_state();
@@ -292,10 +315,78 @@ impl<'a> Agent<'a> {
         }
     }
 
+    /// Waits for news, at most until then.
+    fn wait(
+        &mut self,
+        until: Instant,
+        watch: &Watch,
+        signals: &SignalFd,
+        file_watch: Option<&FileWatch>,
+    ) {
+        let sources = [Some(signals.as_fd()), Some(watch.as_fd())].into_iter();
+        let sources = sources.chain([file_watch.map(FileWatch::as_fd)]).flatten();
+        let mut sources: Vec<_> = sources
+            .map(|source| PollFd::new(source, PollFlags::POLLIN))
+            .collect();
+        let waited = match poll(&mut sources, self.service.patience(patience(until))) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        };
+        self.hear("waiting for news", waited);
+    }
+
+    fn take_news(&mut self, watch: &Watch) {
+        match self.hear("news of interfaces", watch.poll()) {
+            Some(Some(events)) => self.handle(events),
+            Some(None) => {
+                warn!("news of interfaces were lost: listing them all again");
+                self.reconcile_or_later();
+            }
+            None => {}
+        }
+    }
+
+    fn take_news_of_file(&mut self, file_watch: &mut FileWatch) {
+        self.hear("news of the policy file", file_watch.take());
+        if file_watch.due().is_some_and(|due| due <= Instant::now()) {
+            let is_created = file_watch.is_created();
+            self.reload(Look::News { is_created });
+            file_watch.done();
+        }
+    }
+
+    /// Not every change of a file that a path leads to is news of its directory. One that is being
+    /// written is looked at when it is closed.
+    fn look_at_policy(&mut self, file_watch: Option<&FileWatch>) {
+        let is_created = file_watch.is_some_and(FileWatch::is_created);
+        if !file_watch.is_some_and(FileWatch::is_being_written) {
+            self.reload(Look::News { is_created });
+        }
+    }
+
+    /// `None`: the file is looked at every [`ROUND`] only.
+    fn watch_file(&mut self) -> Option<FileWatch> {
+        let watch = FileWatch::new(&self.config.policy_file.path);
+        self.troubles.hear(FILE_WATCH, watch)
+    }
+
+    /// As [`Troubles::hear`], for what fails at once and would be tried again at once.
+    fn hear<T>(&mut self, what: &str, result: Result<T>) -> Option<T> {
+        if result.is_err() {
+            std::thread::sleep(PAUSE);
+        }
+        self.troubles.hear(what, result)
+    }
+
+    fn reconcile_or_later(&mut self) {
+        let reconciled = self.reconcile();
+        self.troubles.hear("following interfaces", reconciled);
+    }
+
     /// A line for the service manager.
     fn status(&self) -> String {
         let policy = match &self.state.reload {
-            Some(reload) if !reload.adopted => ", the policy file has errors and is not in force",
+            Some(reload) if !reload.adopted => ", the policy file is not in force",
             _ => "",
         };
         let interfaces = match self.instance.attached().count() {
@@ -313,7 +404,7 @@ impl<'a> Agent<'a> {
         for event in events {
             match event {
                 Event::Present(interface) => self.reconcile_interface(&interface, &found),
-                Event::Gone { index } => self.forget(index),
+                Event::Gone { index } => self.forget(index, GONE),
             }
         }
     }
@@ -324,7 +415,7 @@ impl<'a> Agent<'a> {
         let indices: BTreeSet<u32> = present.iter().map(|interface| interface.index).collect();
         for index in self.instance.interfaces().into_keys() {
             if !indices.contains(&index) {
-                self.forget(index);
+                self.forget(index, GONE);
             }
         }
         self.let_go_of_lost();
@@ -337,42 +428,61 @@ impl<'a> Agent<'a> {
 
     /// Attaches to an interface that the patterns cover; detaches from one renamed beyond them.
     fn reconcile_interface(&mut self, interface: &Interface, found: &Found<'_>) {
-        let wanted = self.config.patterns.matches(&interface.name)
-            && !self.config.excludes.matches(&interface.name)
-            && !self.refuses(interface, found);
-        match (self.instance.is_attached(interface.index), wanted) {
-            (false, true) => match self.attach(interface, &found.survey) {
-                Ok(tenant) => info!(interface = interface.name, tenant, "attached"),
-                // One interface that cannot be had must not end enforcement on the others.
-                Err(error) => error!(interface = interface.name, "not attached: {error:#}"),
-            },
-            (true, true) => self.relabel(interface, &found.survey),
-            (true, false) => self.forget(interface.index),
-            (false, false) => {}
+        let unwanted = self.unwanted(interface, found);
+        match (self.instance.is_attached(interface.index), unwanted) {
+            (false, None) => self.attach(interface, &found.survey),
+            (true, None) => self.relabel(interface, &found.survey),
+            (true, Some(why)) => self.forget(interface.index, &why),
+            (false, Some(_)) => {}
         }
     }
 
-    /// A wildcard does not reach interfaces that are probably no tenant's; says so once.
-    fn refuses(&mut self, interface: &Interface, found: &Found<'_>) -> bool {
-        if self.config.patterns.names(&interface.name) {
-            return false;
-        }
-        let Some(doubt) = self.doubt(interface, found) else {
-            self.refused.remove(&interface.index);
-            return false;
+    /// Why it is not to be enforced there; `None`: it is.
+    fn unwanted(&mut self, interface: &Interface, found: &Found<'_>) -> Option<String> {
+        let name = &interface.name;
+        let by_name = if !self.config.patterns.matches(name) {
+            Some("no --interface covers")
+        } else if self.config.excludes.matches(name) {
+            Some("--exclude covers")
+        } else {
+            None
         };
+        if let Some(why) = by_name {
+            self.forget_refusal(interface.index);
+            return Some(format!("its name is {name}, which {why}"));
+        }
+        self.refuses(interface, found)
+    }
+
+    /// A wildcard does not reach interfaces that are probably no tenant's; says so once, and
+    /// returns why.
+    fn refuses(&mut self, interface: &Interface, found: &Found<'_>) -> Option<String> {
+        if self.config.patterns.names(&interface.name) {
+            return None;
+        }
+        let doubt = self.doubt(interface, found)?;
         // One that was just made may yet become a tenant's.
         let settled = interface.up || !interface.is_cable();
-        let said = (interface.name.clone(), doubt.clone());
-        if settled && self.refused.get(&interface.index) != Some(&said) {
+        self.failed.remove(&interface.index);
+        if settled && self.leave_out(interface, &doubt) {
             let interface_name = &interface.name;
             warn!(
                 interface = interface_name,
                 "not attached: {doubt} (name it without wildcards to attach all the same)"
             );
-            self.refused.insert(interface.index, said);
         }
-        true
+        Some(doubt)
+    }
+
+    fn forget_refusal(&mut self, index: u32) {
+        self.refused.remove(&index);
+        self.failed.remove(&index);
+    }
+
+    /// Notes an interface that it is not attached to. Whether that is news.
+    fn leave_out(&mut self, interface: &Interface, why: &str) -> bool {
+        let said = (interface.name.clone(), why.to_owned());
+        self.refused.insert(interface.index, said.clone()) != Some(said)
     }
 
     fn doubt(&self, interface: &Interface, found: &Found<'_>) -> Option<String> {
@@ -385,17 +495,39 @@ impl<'a> Agent<'a> {
         })
     }
 
-    /// Attaches; returns the tenant of the interface.
-    fn attach(&mut self, interface: &Interface, survey: &Survey<'_>) -> Result<String> {
+    /// Attaches. One interface that cannot be had must not end enforcement on the others: it is
+    /// noted, and tried again.
+    fn attach(&mut self, interface: &Interface, survey: &Survey<'_>) {
         let label = survey.of(interface);
-        self.instance.attach_tenant(interface, &label.name)?;
-        self.name_place(interface, &label.name, label.from);
-        Ok(label.name)
+        let attached = match Reserve::take() {
+            Ok(_reserve) => self.instance.attach_tenant(interface, &label.name),
+            Err(error) => Err(error),
+        };
+        match attached {
+            Ok(()) => {
+                self.forget_refusal(interface.index);
+                self.name_place(interface, &label.name, label.from);
+                info!(interface = interface.name, tenant = label.name, "attached");
+            }
+            Err(error) => {
+                let why = format!("{error:#}");
+                self.failed.insert(interface.index);
+                if self.leave_out(interface, &why) {
+                    error!(
+                        interface = interface.name,
+                        "not attached, tried again every {ROUND:?}: {why}"
+                    );
+                }
+            }
+        }
     }
 
     /// Follows an interface's new name, or its tenant's.
     fn relabel(&mut self, interface: &Interface, survey: &Survey<'_>) {
         let label = survey.of(interface);
+        if survey.is_partial() && self.may_be_unread(interface, label.from) {
+            return;
+        }
         if !self.instance.is_labelled(interface, &label.name) {
             match self.instance.relabel(interface, &label.name) {
                 Ok(flows) => info!(
@@ -414,15 +546,28 @@ impl<'a> Agent<'a> {
         self.name_place(interface, &label.name, label.from);
     }
 
-    fn forget(&mut self, index: u32) {
-        self.refused.remove(&index);
+    /// Whether the name of its tenant came from a file that may be the one that could not be read.
+    fn may_be_unread(&self, interface: &Interface, from: &str) -> bool {
+        let place = self.state.interfaces.get(&interface.index);
+        place.is_some_and(|place| {
+            place.name == interface.name
+                && Label::is_recorded(&place.tenant_from)
+                && place.tenant_from != from
+                && (Label::is_recorded(from) || from == "interface")
+        })
+    }
+
+    fn forget(&mut self, index: u32, why: &str) {
         self.state.interfaces.remove(&index);
+        if why == GONE {
+            self.forget_refusal(index);
+        }
         let Some(name) = self.instance.interfaces().remove(&index) else {
             return;
         };
         match self.instance.detach_index(index) {
-            Ok(()) => info!(interface = name, "detached"),
-            Err(error) => error!(interface = name, "detached, but: {error:#}"),
+            Ok(()) => info!(interface = name, "detached: {why}"),
+            Err(error) => error!(interface = name, "detached: {why}; but: {error:#}"),
         }
     }
 }

@@ -149,7 +149,8 @@ fn holders(objects: &Inventory) -> BTreeMap<u32, String> {
             .iter()
             .any(|info| holds(info, objects))
         {
-            let command = fs::read_to_string(process.join("comm")).unwrap_or_default();
+            let command = fs::read(process.join("comm")).unwrap_or_default();
+            let command = String::from_utf8_lossy(&command);
             found.insert(pid, command.trim().to_owned());
         }
     }

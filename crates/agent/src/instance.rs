@@ -641,7 +641,10 @@ impl Instance {
         let is_lost = |(index, direction, link): (u32, Direction, &TcxLink)| {
             let pins = self.pins.as_ref();
             matches!(link.ifindex(), Ok(None))
-                || pins.is_some_and(|pins| !pins.link(index, direction).exists())
+                || pins.is_some_and(|pins| {
+                    // One that cannot be asked about is not taken for removed.
+                    matches!(pins.link(index, direction).try_exists(), Ok(false))
+                })
         };
         let attached = self.attached.iter();
         let lost = attached.filter(|(index, attached)| {

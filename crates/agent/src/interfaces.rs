@@ -1,5 +1,7 @@
 //! A network namespace's interfaces: a listing, and news of those that come and go.
 
+mod rtnetlink;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -17,6 +19,14 @@ use netlink_packet_route::{
     route::{RouteAddress, RouteAttribute, RouteMessage},
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+use rtnetlink::{inner, messages};
+
+/// How often a listing that was interrupted by a change is asked for again.
+const DUMPS_MAX: u32 = 10;
+
+/// In the flags of an answer: what is listed has changed meanwhile.
+const NLM_F_DUMP_INTR: u16 = 0x10;
 
 /// RTNLGRP_LINK as a bit of the group mask.
 const GROUP_LINK: u32 = 1;
@@ -258,12 +268,12 @@ fn send(request: RouteNetlinkMessage, flags: u16) -> Result<Socket> {
 /// Asks the kernel one question with one answer.
 ///
 /// # Errors
-/// The kernel refuses or does not answer.
+/// The kernel refuses or does not answer, or its answer does not parse.
 pub(crate) fn ask(request: RouteNetlinkMessage) -> Result<RouteNetlinkMessage> {
     let socket = send(request, NLM_F_REQUEST)?;
     let (datagram, _) = socket.recv_from_full()?;
     for message in messages(&datagram) {
-        match message {
+        match message.map_err(|error| anyhow!("{error}"))?.payload {
             NetlinkPayload::InnerMessage(message) => return Ok(message),
             NetlinkPayload::Error(error) => bail!("{}", error.to_io()),
             _ => {}
@@ -275,16 +285,29 @@ pub(crate) fn ask(request: RouteNetlinkMessage) -> Result<RouteNetlinkMessage> {
 /// Asks the kernel for everything of a kind.
 ///
 /// # Errors
-/// The kernel refuses or does not answer.
+/// The kernel refuses or does not answer, an answer does not parse, or what is asked for changes
+/// all the time: nothing says then what there is.
 pub(crate) fn dump(request: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>> {
+    for _ in 0..DUMPS_MAX {
+        if let Some(answers) = dump_once(request.clone())? {
+            return Ok(answers);
+        }
+    }
+    bail!("it changes while the kernel lists it")
+}
+
+/// `None`: something has changed meanwhile, so that some of it may be missing.
+fn dump_once(request: RouteNetlinkMessage) -> Result<Option<Vec<RouteNetlinkMessage>>> {
     let socket = send(request, NLM_F_DUMP | NLM_F_REQUEST)?;
-    let mut answers = Vec::new();
+    let (mut answers, mut is_whole) = (Vec::new(), true);
     loop {
         let (datagram, _) = socket.recv_from_full()?;
         for message in messages(&datagram) {
-            match message {
+            let message = message.map_err(|error| anyhow!("{error}"))?;
+            is_whole &= message.header.flags & NLM_F_DUMP_INTR == 0;
+            match message.payload {
                 NetlinkPayload::InnerMessage(message) => answers.push(message),
-                NetlinkPayload::Done(_) => return Ok(answers),
+                NetlinkPayload::Done(_) => return Ok(is_whole.then_some(answers)),
                 NetlinkPayload::Error(error) => bail!("{}", error.to_io()),
                 _ => {}
             }
@@ -309,8 +332,8 @@ impl Watch {
         Ok(Self { socket })
     }
 
-    /// Events since the last call, oldest first; empty if there were none. `None`: news were
-    /// lost, list all interfaces again.
+    /// Events since the last call, oldest first; empty if there were none. `None`: news were lost
+    /// or do not parse, list all interfaces again.
     ///
     /// # Errors
     /// The socket failed.
@@ -319,7 +342,15 @@ impl Watch {
         loop {
             match self.socket.recv_from_full() {
                 Ok((datagram, _)) => {
-                    events.extend(messages(&datagram).into_iter().filter_map(event))
+                    for message in messages(&datagram) {
+                        match inner(message) {
+                            Ok(message) => events.extend(message.and_then(event)),
+                            Err(error) => {
+                                tracing::debug!("{error}");
+                                return Ok(None);
+                            }
+                        }
+                    }
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     return Ok(Some(events));
@@ -347,33 +378,11 @@ fn socket(groups: u32) -> std::io::Result<Socket> {
     Ok(socket)
 }
 
-/// Splits a datagram. What this library cannot parse is newer than it and none of our concern.
-fn messages(datagram: &[u8]) -> Vec<NetlinkPayload<RouteNetlinkMessage>> {
-    let mut rest = datagram;
-    let mut found = Vec::new();
-    while let Some(length) = rest
-        .first_chunk::<4>()
-        .map(|bytes| u32::from_ne_bytes(*bytes) as usize)
-    {
-        if length < 16 || length > rest.len() {
-            break;
-        }
-        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&rest[..length]) {
-            Ok(message) => found.push(message.payload),
-            Err(error) => tracing::debug!("a netlink message that does not parse: {error}"),
-        }
-        rest = &rest[length.next_multiple_of(4).min(rest.len())..];
-    }
-    found
-}
-
-fn event(message: NetlinkPayload<RouteNetlinkMessage>) -> Option<Event> {
+fn event(message: RouteNetlinkMessage) -> Option<Event> {
     match message {
-        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
-            interface(link).map(Event::Present)
-        }
+        RouteNetlinkMessage::NewLink(link) => interface(link).map(Event::Present),
         // With AF_BRIDGE the same message says that a bridge lost a port, which still exists.
-        NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link))
+        RouteNetlinkMessage::DelLink(link)
             if link.header.interface_family == AddressFamily::Unspec =>
         {
             Some(Event::Gone {
@@ -476,12 +485,5 @@ mod tests {
         let lo = find("lo").unwrap();
         assert!(lo.index > 0 && lo.mtu_bytes > 0);
         assert!(find("no-such-interface").is_err());
-    }
-
-    #[test]
-    fn a_truncated_datagram_ends_the_parse() {
-        assert!(messages(&[200, 0, 0, 0, 1, 2, 3, 4]).is_empty());
-        assert!(messages(&[0, 0, 0, 0]).is_empty());
-        assert!(messages(&[]).is_empty());
     }
 }

@@ -3,11 +3,12 @@
 //! Sources, in this order: the operator's labels (`--label PATTERN=NAME`, `ip link set … alias`),
 //! then the records of the software that made the interface: libvirt's domains, CNI's results,
 //! Docker's containers, names of network namespaces. They are files that exist without the agent; a
-//! file that cannot be read is skipped.
+//! file that cannot be read names nothing, and takes no name away.
 
 use std::{
     collections::BTreeMap,
     fs,
+    io::ErrorKind,
     os::fd::AsRawFd,
     path::{Path, PathBuf},
 };
@@ -49,6 +50,13 @@ pub struct Label {
     /// `label`, `alias`, `libvirt`, `cni`, `docker`, `netns`, or `interface` where nothing better
     /// is known.
     pub from: &'static str,
+}
+
+impl Label {
+    /// Whether a name that came from there was read in a file of other software.
+    pub fn is_recorded(from: &str) -> bool {
+        ["libvirt", "cni", "docker", "netns"].contains(&from)
+    }
 }
 
 impl Labels {
@@ -102,6 +110,11 @@ pub struct Survey<'a> {
 }
 
 impl Survey<'_> {
+    /// Whether a source that exists could not be read or understood: what it names is not known.
+    pub fn is_partial(&self) -> bool {
+        self.found.is_partial
+    }
+
     /// The tenant of the interface.
     pub fn of(&self, interface: &Interface) -> Label {
         let mut explicit = self.labels.explicit.iter();
@@ -152,18 +165,27 @@ struct Found {
     by_interface: BTreeMap<String, Label>,
     /// By the id of the namespace of the other end.
     by_netns: BTreeMap<i32, Label>,
+    /// A file could not be read or understood; it may be being written.
+    is_partial: bool,
 }
 
 impl Found {
     fn look(roots: &Roots) -> Self {
         let mut found = Self::default();
-        for text in texts(&roots.cni, "") {
-            found.by_interface.extend(cni_names(&text));
+        for text in found.texts(&files(&roots.cni), "") {
+            let names = found.understood(cni_names(&text));
+            found.by_interface.extend(names);
         }
-        for text in texts(&roots.libvirt, "xml") {
-            found.by_interface.extend(libvirt_names(&text));
+        for text in found.texts(&files(&roots.libvirt), "xml") {
+            let names = found.understood(libvirt_names(&text));
+            found.by_interface.extend(names);
         }
-        let containers = docker_containers(&roots.docker);
+        let configs = files(&roots.docker).into_iter();
+        let configs: Vec<PathBuf> = configs.map(|path| path.join("config.v2.json")).collect();
+        let mut containers = BTreeMap::new();
+        for text in found.texts(&configs, "json") {
+            containers.extend(found.understood(docker_container(&text)));
+        }
         for path in roots.netns.iter().flat_map(|root| files(root)) {
             let Some(id) = netns_id(&path) else { continue };
             let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -175,52 +197,67 @@ impl Found {
         }
         found
     }
+
+    /// Texts of those of the files that have this extension, empty = any. What is no UTF-8 in them
+    /// is replaced.
+    fn texts(&mut self, paths: &[PathBuf], extension: &str) -> Vec<String> {
+        let wanted = |path: &&PathBuf| {
+            extension.is_empty() || path.extension().is_some_and(|found| found == extension)
+        };
+        let mut texts = Vec::new();
+        for path in paths.iter().filter(wanted) {
+            match fs::read(path) {
+                Ok(bytes) => texts.push(String::from_utf8_lossy(&bytes).into_owned()),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(_) => self.is_partial = true,
+            }
+        }
+        texts
+    }
+
+    /// What was found in a file, if it has the form that it should have.
+    fn understood<T: Default>(&mut self, read: Option<T>) -> T {
+        self.is_partial |= read.is_none();
+        read.unwrap_or_default()
+    }
 }
 
-/// Interfaces of a libvirt domain by its status file.
-fn libvirt_names(xml: &str) -> Vec<(String, Label)> {
-    let Ok(document) = roxmltree::Document::parse(xml) else {
-        return Vec::new();
-    };
+/// Interfaces of a libvirt domain by its status file; `None`: it has another form.
+fn libvirt_names(xml: &str) -> Option<Vec<(String, Label)>> {
+    let document = roxmltree::Document::parse(xml).ok()?;
     let mut nodes = document.descendants();
-    let Some(domain) = nodes.find(|node| node.has_tag_name("domain")) else {
-        return Vec::new();
-    };
+    let domain = nodes.find(|node| node.has_tag_name("domain"))?;
     let mut children = domain.children();
     let name = children.find(|node| node.has_tag_name("name"));
-    let Some(name) = name.and_then(|node| node.text()) else {
-        return Vec::new();
-    };
+    let name = name.and_then(|node| node.text())?;
     let interfaces = domain
         .descendants()
         .filter(|node| node.has_tag_name("interface"));
     let targets = interfaces
         .flat_map(|node| node.children())
         .filter(|node| node.has_tag_name("target"));
-    targets
-        .filter_map(|target| Some((target.attribute("dev")?.to_owned(), label(name, "libvirt"))))
-        .collect()
+    let named = targets
+        .filter_map(|target| Some((target.attribute("dev")?.to_owned(), label(name, "libvirt"))));
+    Some(named.collect())
 }
 
 /// Host sides of a container's interfaces by a cached result of CNI: those that are in no sandbox.
-fn cni_names(json: &str) -> Vec<(String, Label)> {
-    let Ok(cached) = serde_json::from_str::<Value>(json) else {
-        return Vec::new();
-    };
+/// `None`: it has another form.
+fn cni_names(json: &str) -> Option<Vec<(String, Label)>> {
+    let cached = serde_json::from_str::<Value>(json).ok()?;
     let Some(name) = cni_container(&cached) else {
-        return Vec::new();
+        return Some(Vec::new());
     };
     let interfaces = cached["result"]["interfaces"].as_array();
     let host_sides = interfaces.into_iter().flatten().filter(|interface| {
         let sandbox = interface["sandbox"].as_str().unwrap_or_default();
         sandbox.is_empty()
     });
-    host_sides
-        .filter_map(|interface| {
-            let interface = interface["name"].as_str()?.to_owned();
-            Some((interface, label(&name, "cni")))
-        })
-        .collect()
+    let named = host_sides.filter_map(|interface| {
+        let interface = interface["name"].as_str()?.to_owned();
+        Some((interface, label(&name, "cni")))
+    });
+    Some(named.collect())
 }
 
 /// `NAMESPACE/POD` under Kubernetes, else the container's id, cut as people write it.
@@ -240,20 +277,18 @@ fn cni_container(cached: &Value) -> Option<String> {
     Some(id.chars().take(12).collect())
 }
 
-/// Names of Docker's containers, by the name of their sandbox under /run/docker/netns.
-fn docker_containers(root: &Path) -> BTreeMap<String, String> {
-    let directories = files(root).into_iter();
-    let configs =
-        directories.filter_map(|path| fs::read_to_string(path.join("config.v2.json")).ok());
-    configs.filter_map(|text| docker_container(&text)).collect()
-}
-
-fn docker_container(json: &str) -> Option<(String, String)> {
+/// The name of a sandbox under /run/docker/netns, and that of its container; empty if it has none.
+/// `None`: the file has another form.
+fn docker_container(json: &str) -> Option<Vec<(String, String)>> {
     let config: Value = serde_json::from_str(json).ok()?;
-    let sandbox = config["NetworkSettings"]["SandboxKey"].as_str()?;
-    let sandbox = Path::new(sandbox).file_name()?.to_str()?.to_owned();
-    let name = config["Name"].as_str()?.trim_start_matches('/').to_owned();
-    (!name.is_empty()).then_some((sandbox, name))
+    let sandbox = config["NetworkSettings"]["SandboxKey"].as_str();
+    let sandbox = sandbox.and_then(|path| Path::new(path).file_name()?.to_str());
+    let name = config["Name"].as_str().unwrap_or_default();
+    let name = name.trim_start_matches('/');
+    let named = sandbox.filter(|_| !name.is_empty());
+    Some(Vec::from_iter(
+        named.map(|sandbox| (sandbox.to_owned(), name.to_owned())),
+    ))
 }
 
 /// The id that the calling thread's network namespace has for the one behind `path`; `None` without
@@ -282,17 +317,6 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     paths.sort();
     paths
-}
-
-/// Texts of the files of a directory with this extension, empty = any.
-fn texts(directory: &Path, extension: &str) -> Vec<String> {
-    let wanted = |path: &PathBuf| {
-        extension.is_empty() || path.extension().is_some_and(|found| found == extension)
-    };
-    let paths = files(directory).into_iter().filter(wanted);
-    paths
-        .filter_map(|path| fs::read_to_string(path).ok())
-        .collect()
 }
 
 #[cfg(test)]
@@ -350,11 +374,11 @@ mod tests {
                    <devices><disk><target dev='vda'/></disk>\
                    <interface type='bridge'><source bridge='br0'/><target dev='vnet0'/></interface>\
                    <interface type='network'><target dev='vnet1'/></interface></devices></domain></domstatus>";
-        let names = libvirt_names(xml);
+        let names = libvirt_names(xml).unwrap();
         let devices: Vec<&str> = names.iter().map(|(device, _)| device.as_str()).collect();
         assert_eq!(devices, ["vnet0", "vnet1"]);
         assert!(names.iter().all(|(_, label)| label.name == "vm1"));
-        assert!(libvirt_names("<domain>").is_empty());
+        assert!(libvirt_names("<domain>").is_none());
     }
 
     #[test]
@@ -363,20 +387,49 @@ mod tests {
             "cniArgs":[["IgnoreUnknown","1"],["K8S_POD_NAMESPACE","shop"],["K8S_POD_NAME","web-0"]],
             "result":{"interfaces":[{"name":"cali7"},{"name":"eth0","sandbox":"/run/netns/cni-1"}]}}"#;
         assert_eq!(
-            cni_names(json),
+            cni_names(json).unwrap(),
             [("cali7".into(), label("shop/web-0", "cni"))]
         );
         let plain = json.replace("K8S_POD_NAME", "X");
-        assert_eq!(cni_names(&plain)[0].1.name, "0123456789ab");
-        assert!(cni_names("{}").is_empty() && cni_names("[").is_empty());
+        assert_eq!(cni_names(&plain).unwrap()[0].1.name, "0123456789ab");
+        assert!(cni_names("{}").unwrap().is_empty() && cni_names("[").is_none());
     }
 
     #[test]
     fn docker_says_whose_sandbox_it_is() {
         let json =
             r#"{"Name":"/web","NetworkSettings":{"SandboxKey":"/var/run/docker/netns/ab12"}}"#;
-        assert_eq!(docker_container(json), Some(("ab12".into(), "web".into())));
+        let named = vec![("ab12".into(), "web".into())];
+        assert_eq!(docker_container(json), Some(named));
         let host = r#"{"Name":"/web","NetworkSettings":{"SandboxKey":""}}"#;
-        assert_eq!(docker_container(host), None);
+        assert_eq!(docker_container(host), Some(Vec::new()));
+        assert_eq!(docker_container(&json[..20]), None);
+    }
+
+    #[test]
+    fn a_file_that_is_being_written_is_not_taken_for_absent() {
+        let root = std::env::temp_dir().join(format!("sga-{}-labels", std::process::id()));
+        fs::create_dir_all(root.join("libvirt")).unwrap();
+        let file = root.join("libvirt/vm1.xml");
+        let xml = "<domstatus><domain><name>M\u{fc}ller</name>\
+                   <interface><target dev='vnet0'/></interface></domain></domstatus>";
+        let roots = || Roots {
+            libvirt: root.join("libvirt"),
+            cni: root.join("cni"),
+            docker: root.join("docker"),
+            netns: Vec::new(),
+        };
+        // In Latin-1, as old tools write it.
+        let latin: Vec<u8> = xml.chars().map(|c| c as u8).collect();
+        fs::write(&file, latin).unwrap();
+        let found = Found::look(&roots());
+        let name = &found.by_interface["vnet0"].name;
+        assert_eq!((name.as_str(), found.is_partial), ("M\u{fffd}ller", false));
+        fs::write(&file, &xml[..40]).unwrap();
+        let found = Found::look(&roots());
+        assert!(found.by_interface.is_empty() && found.is_partial);
+        fs::remove_file(&file).unwrap();
+        assert!(!Found::look(&roots()).is_partial);
+        fs::remove_dir_all(&root).unwrap();
     }
 }

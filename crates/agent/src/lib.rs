@@ -5,7 +5,8 @@
 //!
 //! - [`instance`] is enforcement itself: load, attach, read flows and counters;
 //! - [`daemon`] is the agent around it, [`takeover`] its restart, [`detach`] its undoing,
-//!   [`service`] what a service manager hears of it;
+//!   [`service`] what a service manager hears of it, [`log`] how its lines get out without holding
+//!   anything up;
 //! - [`meter`] is what an operator watches: looks, sums over time, Prometheus;
 //! - [`labels`] names tenants, [`state`] is what an agent tells others of itself, [`mod@file`]
 //!   replaces files;
@@ -27,6 +28,7 @@ pub mod instance;
 pub mod interfaces;
 pub mod inventory;
 pub mod labels;
+pub mod log;
 mod maps;
 pub mod meter;
 pub mod netns;

@@ -2,9 +2,17 @@
 
 use std::{
     env,
+    ffi::OsStr,
     io::{self, IoSlice},
     mem::MaybeUninit,
-    os::{fd::AsFd, unix::net::UnixDatagram},
+    os::{
+        fd::AsFd,
+        linux::net::SocketAddrExt,
+        unix::{
+            ffi::OsStrExt,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
     process,
     time::Duration,
 };
@@ -15,7 +23,7 @@ use rustix::{
     net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg},
     pipe::{PipeFlags, pipe_with},
 };
-use sd_notify::{NotifyState, notify};
+use sd_notify::NotifyState;
 use tracing::debug;
 
 /// The variable with the manager's socket.
@@ -121,8 +129,47 @@ fn barrier() -> io::Result<()> {
     }
 }
 
+/// A manager that does not read holds nothing up for longer than this.
+const TOLD_WITHIN: Duration = Duration::from_millis(500);
+
 fn tell(states: &[NotifyState<'_>]) {
-    if let Err(error) = notify(states) {
+    let Some(path) = env::var_os(SOCKET) else {
+        return;
+    };
+    let lines = states.iter().map(|state| format!("{state}\n"));
+    if let Err(error) = send(path.as_bytes(), lines.collect::<String>().as_bytes()) {
         debug!("the service manager does not listen: {error}");
+    }
+}
+
+fn send(path: &[u8], message: &[u8]) -> io::Result<()> {
+    let address = match path.strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(OsStr::from_bytes(path))?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.set_write_timeout(Some(TOLD_WITHIN))?;
+    socket.send_to_addr(message, &address).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_manager_that_does_not_read_is_left_alone() {
+        let name = format!("sga-{}-manager", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let manager = UnixDatagram::bind_addr(&address).unwrap();
+        let path = format!("@{name}");
+        send(path.as_bytes(), b"READY=1\n").unwrap();
+        let mut heard = [0; 64];
+        let length = manager.recv(&mut heard).unwrap();
+        assert_eq!(&heard[..length], b"READY=1\n");
+        // Its queue is bounded by the kernel.
+        let start = Instant::now();
+        let refused = (0..100_000).find_map(|_| send(path.as_bytes(), &[b'x'; 64]).err());
+        assert!(refused.is_some() && start.elapsed() >= TOLD_WITHIN);
     }
 }

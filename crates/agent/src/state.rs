@@ -4,7 +4,7 @@
 //! which policy is in force. A killed agent's file stays, as its pins do.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
@@ -21,6 +21,9 @@ pub const RUN_DIR: &str = "/run/sluicegate";
 
 /// Version of this file's format.
 pub const VERSION: u32 = 1;
+
+/// Interfaces that are worth a line each in [`State::remarks`].
+const FAILED_SHOWN: usize = 8;
 
 /// The state that an agent publishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,8 +50,14 @@ pub struct State {
     pub interfaces: BTreeMap<u32, Place>,
     /// Interfaces that a pattern covers and on which it does not enforce, by name, and why.
     pub left_out: BTreeMap<String, String>,
+    /// Of them, those where it has failed and tries again.
+    #[serde(default)]
+    pub failed: BTreeSet<String>,
     /// Notes for the operator.
     pub notes: Vec<String>,
+    /// Lines of the agent's log that could not be written.
+    #[serde(default)]
+    pub log_lines_lost: u64,
 }
 
 /// The policy in force.
@@ -109,6 +118,30 @@ impl State {
     /// Whether the agent that wrote it runs.
     pub fn is_running(&self) -> bool {
         self.pid != 0 && process_started(self.pid) == Some(self.pid_started)
+    }
+
+    /// What an operator should know: the notes, interfaces where the agent has failed, a policy
+    /// file that is not in force, and a log with gaps.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = self.notes.clone();
+        for name in self.failed.iter().take(FAILED_SHOWN) {
+            let why = self.left_out.get(name).map_or("", String::as_str);
+            remarks.push(format!("nothing is enforced on {name}: {why}"));
+        }
+        if let more @ 1.. = self.failed.len().saturating_sub(FAILED_SHOWN) {
+            remarks.push(format!(
+                "nothing is enforced on {more} more interfaces: `left_out` in the agent's state file names them"
+            ));
+        }
+        if let Some(reload) = self.reload.as_ref().filter(|reload| !reload.adopted) {
+            let problems = reload.problems.join("; ");
+            remarks.push(format!("the policy file is not in force: {problems}"));
+        }
+        if self.log_lines_lost > 0 {
+            let lost = self.log_lines_lost;
+            remarks.push(format!("{lost} lines of the agent's log were lost"));
+        }
+        remarks
     }
 
     /// Names for records of flows; interfaces that are not in it are called as in `interfaces`.
@@ -197,7 +230,8 @@ pub fn unix_s() -> u64 {
 
 /// When a process started, in clock ticks since boot; `None` if there is none, or it is a zombie.
 pub fn process_started(pid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
     // The command, in parentheses, may hold anything.
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
     let status = fields.next()?;
@@ -232,6 +266,22 @@ mod tests {
         remove(&directory, "a.b").unwrap();
         remove(&directory, "a.b").unwrap();
         fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn interfaces_where_the_agent_has_failed_are_remarked() {
+        let names = || (10..30).map(|number| format!("tap{number}"));
+        let state = State {
+            left_out: names().map(|name| (name, "no room".to_owned())).collect(),
+            failed: names().collect(),
+            log_lines_lost: 2,
+            ..State::default()
+        };
+        let remarks = state.remarks();
+        assert_eq!(remarks[0], "nothing is enforced on tap10: no room");
+        assert!(remarks[FAILED_SHOWN].contains("12 more interfaces"));
+        assert!(remarks[FAILED_SHOWN + 1].contains("2 lines"));
+        assert!(State::default().remarks().is_empty());
     }
 
     #[test]

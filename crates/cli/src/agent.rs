@@ -14,6 +14,7 @@ use sluicegate_agent::{
 use sluicegate_policy::PolicyFile;
 
 use crate::{
+    descriptors,
     log::{self, Format},
     output::Failure,
 };
@@ -87,6 +88,7 @@ pub struct Args {
 /// Runs the agent; what it has to say goes to standard error.
 pub fn run(args: &Args) -> Result<(), Failure> {
     log::begin(args.log_format, args.verbose);
+    descriptors::raise_limit();
     let path = std::path::absolute(&args.policy).context("naming the policy file")?;
     let policy_file = PolicyFile::read(&path)?;
     let (policy, warnings) = policy_file.policy()?;

@@ -40,10 +40,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     for agent in state::all(&args.run_dir) {
         if agent.is_running() && agent.bpffs == args.bpffs {
             let (pid, netns) = (agent.pid, &agent.netns);
-            eprintln!(
+            output::say(&format!(
                 "warning: the agent of network namespace {netns} runs (process {pid}) and will attach again: stop it first \
                  (systemctl stop sluicegate, or kill {pid})"
-            );
+            ));
         }
     }
     let report = detach::all(&args.bpffs, &args.run_dir)?;

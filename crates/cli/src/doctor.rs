@@ -61,11 +61,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         report: doctor::examine(&Patterns::new(&args.interfaces)?)?,
         agents: agents
             .filter(State::is_running)
-            .map(|agent| (agent.netns, agent.notes))
+            .map(|agent| (agent.netns.clone(), agent.remarks()))
             .collect(),
-        switch: control::ask(&args.switch, Ask::Show)
-            .ok()
-            .map(|mut shown| json!({ "ingress": shown["ingress"].take() })),
+        switch: control::ask(&args.switch, Ask::Show).ok().map(|mut shown| {
+            json!({
+                "ingress": shown["ingress"].take(),
+                "log_lines_lost": shown["log_lines_lost"].take(),
+            })
+        }),
     };
     if args.json {
         let json = serde_json::to_string_pretty(&document).context("writing JSON")?;
@@ -94,6 +97,7 @@ fn text(document: &Document) -> String {
     let mut text = about_host(document);
     if let Some(shown) = &document.switch {
         text += &format!("\nthe switch:\n{}", switch::ingress(shown));
+        text += &switch::log_lines_lost(shown);
     }
     text
 }

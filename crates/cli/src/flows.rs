@@ -177,7 +177,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 fn shown(args: &Args) -> Result<String> {
     let source = Source::find(&args.place)?;
-    let notes = source.netns().map(|netns| args.place.state(netns).notes);
+    let notes = source
+        .netns()
+        .map(|netns| args.place.state(netns).remarks());
     let notes = notes.unwrap_or_default();
     let Snapshot {
         flows, counters, ..

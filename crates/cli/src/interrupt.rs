@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
+use sluicegate_agent::log;
 
 use crate::output;
 
@@ -16,6 +17,7 @@ pub fn install() -> anyhow::Result<()> {
     ctrlc::set_handler(|| {
         if REQUESTED.swap(true, Ordering::SeqCst) {
             output::say("stopped at once; `sluicegate lab clean` removes what is left");
+            log::flush();
             std::process::exit(130);
         }
         output::say("stopping and cleaning up (once more: stop at once)");

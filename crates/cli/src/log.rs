@@ -3,8 +3,10 @@
 use std::{
     fmt,
     io::{self, IsTerminal},
+    panic,
 };
 
+use sluicegate_agent::log::{self, Lines};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::{
     fmt::{
@@ -13,6 +15,8 @@ use tracing_subscriber::{
     },
     registry::LookupSpan,
 };
+
+use crate::output;
 
 /// The shape of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -27,15 +31,24 @@ pub enum Format {
     Journal,
 }
 
-/// Logs to standard error from now on.
+/// Logs to standard error from now on, panics of threads included. What cannot be written is lost,
+/// and nothing else comes of it.
 pub fn begin(format: Format, verbose: bool) {
     let level = if verbose { Level::DEBUG } else { Level::INFO };
+    if let Err(error) = log::begin() {
+        output::say(&format!("nothing is logged: {error:#}"));
+    }
+    panic::set_hook(Box::new(|panicked| {
+        tracing::error!("{panicked}");
+        log::flush();
+    }));
     let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let builder = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)
         .with_ansi(colour)
-        .with_writer(io::stderr);
+        .log_internal_errors(false)
+        .with_writer(|| Lines);
     match format {
         Format::Text => builder.init(),
         Format::Json => builder.json().flatten_event(true).init(),

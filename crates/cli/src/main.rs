@@ -12,6 +12,7 @@
 mod agent;
 mod columns;
 mod compare;
+mod descriptors;
 mod detach;
 mod doctor;
 mod flows;

@@ -130,11 +130,21 @@ fn meter(place: &Place) -> Result<Meter> {
     Ok(meter)
 }
 
-/// Writes the file anew every [`PERIOD`].
+/// Writes the file anew every [`PERIOD`]. Once it was written, a failure is said and tried again:
+/// a disk that was full would end the sums.
 fn rewrite(meter: &mut Meter, path: &Path) -> Result<()> {
-    loop {
+    let mut replace = || {
         meter.look();
-        file::replace(path, meter.text()?.as_bytes())?;
+        file::replace(path, meter.text()?.as_bytes())
+    };
+    replace()?;
+    let mut said = None;
+    loop {
         thread::sleep(PERIOD);
+        let failed = replace().err().map(|error| format!("{error:#}"));
+        if let Some(error) = failed.as_ref().filter(|_| failed != said) {
+            output::say(&format!("{error}; it is tried again"));
+        }
+        said = failed;
     }
 }

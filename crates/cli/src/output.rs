@@ -5,6 +5,7 @@ use std::{
     process::ExitCode,
 };
 
+use sluicegate_agent::log;
 use sluicegate_config::Problems;
 use sluicegate_report::Style;
 
@@ -65,6 +66,12 @@ pub fn style() -> Style {
 
 /// Turns the outcome of a command into its exit code, saying on standard error what went wrong.
 pub fn finish(result: Result<(), Failure>) -> ExitCode {
+    let code = finish_by(result);
+    log::flush();
+    code
+}
+
+fn finish_by(result: Result<(), Failure>) -> ExitCode {
     let Err(failure) = result else {
         return ExitCode::SUCCESS;
     };
@@ -83,9 +90,15 @@ pub fn finish(result: Result<(), Failure>) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// A line on standard error; a closed one is no reason to die.
+/// A line on standard error, where it can be written; behind those of the log, if there is one.
 pub fn say(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    let line = format!("{line}\n");
+    if log::has_begun() {
+        log::add(line.as_bytes());
+    } else {
+        // A reader that has gone or a full disk is no reason to end.
+        let _ = io::stderr().lock().write_all(line.as_bytes());
+    }
 }
 
 fn label(text: &str) -> String {

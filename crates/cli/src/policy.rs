@@ -41,7 +41,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
 /// Warnings go to standard error, each with what to add below it.
 fn warn(warnings: &[Warning]) {
     for warning in warnings {
-        eprint!("{}", warning.text());
+        output::say(warning.text().trim_end());
     }
 }
 

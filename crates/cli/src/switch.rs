@@ -12,6 +12,7 @@ use rustix::{
 use serde_json::Value;
 use sluicegate_agent::{
     daemon,
+    log::lost_lines,
     meter::serve::{Listener, Meter},
     service::Service as Manager,
 };
@@ -27,7 +28,7 @@ use sluicegate_dataplane::{
 
 use crate::{
     columns::{Align, table},
-    interrupt,
+    descriptors, interrupt,
     log::{self, Format},
     output::{self, Failure},
     source,
@@ -156,7 +157,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
         Command::Check { file } => {
             let config = Config::read(file)?;
             for warning in &config.warnings {
-                eprint!("{}", warning.text());
+                output::say(warning.text().trim_end());
             }
             output::print(&format!("{}: good\n{}", file.display(), summary(&config)))
         }
@@ -173,6 +174,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
 
 fn serve(args: &Run) -> Result<(), Failure> {
     log::begin(args.log_format, args.verbose);
+    descriptors::raise_limit();
     let file = std::path::absolute(&args.file).map_err(anyhow::Error::from)?;
     let config = Config::read(&file)?;
     daemon::log_warnings(&config.warnings);
@@ -203,9 +205,13 @@ fn serve(args: &Run) -> Result<(), Failure> {
         tracing::info!(socket = %socket.display(), "the switch runs");
         service
     };
+    // It is set once.
+    let _ = service.log_lines_lost.set(lost_lines);
     let later = args.metrics.filter(|_| args.take_over);
     if let Some(listener) = listener.or_else(|| bind_when_free(later?, &service)) {
-        listener.serve(meter(Arc::clone(&service)))?;
+        if let Err(error) = listener.serve(meter(Arc::clone(&service))) {
+            tracing::warn!("no metrics: {error:#}");
+        }
     }
     let asked = live(&service, &plan)?;
     if service.end() {
@@ -424,7 +430,7 @@ fn show(value: &Value) -> String {
     let interfaces: String = interfaces.collect();
     let whole = format!(
         "{kind}, process {} (version {}) runs for {}\n{}{} of {} ports are up, {} addresses ({} refused)\n\
-         frames: {} held, {} dropped; {}\n{}polls: {} with frames, {} without; slept {} times\n{interfaces}",
+         frames: {} held, {} dropped; {}\n{}{}polls: {} with frames, {} without; slept {} times\n{interfaces}",
         count(value, "pid"),
         word(value, "version"),
         time(value, "uptime_ns"),
@@ -437,6 +443,7 @@ fn show(value: &Value) -> String {
         count(value, "frames_dropped"),
         kernel_drops(value),
         alarms(value),
+        log_lines_lost(value),
         count(value, "polls_busy"),
         count(value, "polls_idle"),
         count(value, "sleeps"),
@@ -444,6 +451,14 @@ fn show(value: &Value) -> String {
     match rows(&value["threads"]) {
         [] | [_] => whole,
         threads => format!("{whole}{}", show_threads(threads)),
+    }
+}
+
+/// Lines that the switch could not log, if any.
+pub(crate) fn log_lines_lost(value: &Value) -> String {
+    match value["log_lines_lost"].as_u64() {
+        None | Some(0) => String::new(),
+        Some(lost) => format!("{lost} log lines were lost\n"),
     }
 }
 

@@ -147,6 +147,66 @@ fn a_changed_file_comes_into_force_and_a_broken_one_does_not() {
     assert_eq!(agent.stop(), Some(0));
 }
 
+/// An empty file, and one that ends behind its first rule, are policies as well.
+#[test]
+fn a_file_that_is_probably_not_whole_is_taken_when_asked_for_or_renamed() {
+    let site = Site::new();
+    let three = TWO.replace("observe", "enforce")
+        + "[[rule]]\nmode = \"observe\"\n[[bucket]]\nclass = \"udp\"\nrate = \"1Gbit\"\n";
+    site.write_policy("policy.toml", &three);
+    let agent = site.agent();
+    let mut connection = site.host.transfer(100_000);
+    let whole = site.state().policy;
+    for (cut, why) in [
+        (0, "is empty"),
+        (
+            three.find("[[rule]]\nmode").unwrap(),
+            "has 1 rules and 2 are in force",
+        ),
+        (
+            three.find("[[bucket]]").unwrap(),
+            "has 0 buckets and 1 are in force",
+        ),
+    ] {
+        site.write_policy("policy.toml", &three[..cut]);
+        let line = agent.wait_for("was written in place");
+        assert!(line.contains("WARN") && line.contains(why), "{line}");
+        assert_eq!(after_reload(&site, false).policy, whole);
+        exchange(&mut connection);
+        assert_eq!(flow_of(&site, &connection.0)["enforced"], true);
+        site.write_policy("policy.toml", &three);
+        agent.wait_for("policy reloaded");
+        after_reload(&site, true);
+    }
+    // It is meant.
+    site.write_policy("policy.toml", "");
+    agent.wait_for("was written in place");
+    agent.signal("-HUP");
+    agent.wait_for("policy reloaded");
+    assert!(after_reload(&site, true).policy.rules.is_empty());
+    site.write_policy("policy.toml", &three);
+    agent.wait_for("policy reloaded");
+    // Renamed into its place it is whole.
+    site.write_policy("next", TWO);
+    fs::rename(
+        site.directory.join("next"),
+        site.directory.join("policy.toml"),
+    )
+    .unwrap();
+    agent.wait_for("policy reloaded");
+    // An agent that starts by itself after a crash does not end what is in force.
+    agent.kill();
+    site.write_policy("policy.toml", "");
+    let output = site.agent_command("policy.toml").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = said(&output);
+    assert!(
+        said.contains("is empty, and 1 rules are in force"),
+        "{said}"
+    );
+    assert_eq!(site.attached("ta"), ["from_tenant"]);
+}
+
 #[test]
 fn a_change_behind_a_link_and_a_directory_that_is_another_are_noticed() {
     let site = Site::new();

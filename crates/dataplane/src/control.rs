@@ -10,7 +10,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, ErrorKind, Read, Write},
+    io::{self, BufRead, BufReader, ErrorKind, Read, Write},
     os::unix::{
         fs::FileTypeExt,
         net::{UnixListener, UnixStream},
@@ -18,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, anyhow, bail};
@@ -40,7 +40,10 @@ use crate::{
 /// The longest question in bytes.
 const ASK_MAX: u64 = 1 << 16;
 
-/// A question that takes longer is given up.
+/// After a connection that could not be accepted.
+const LATER: Duration = Duration::from_millis(100);
+
+/// A question that takes longer is given up, and so is an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An upgrade that takes longer is given up by the one who asked for it.
@@ -138,10 +141,15 @@ pub fn go_on(listener: UnixListener, file: PathBuf, service: Arc<Service>) -> an
         .name("control".to_owned())
         .spawn(move || {
             while !service.is_replaced() {
-                let Ok((stream, _)) = listener.accept() else {
-                    continue;
+                let done = match listener.accept() {
+                    Ok((stream, _)) => answer(stream, &listener, &file, &service),
+                    Err(error) => {
+                        // Out of descriptors, for example: to try at once would burn a CPU.
+                        thread::sleep(LATER);
+                        Err(error.into())
+                    }
                 };
-                if let Err(error) = answer(stream, &listener, &file, &service) {
+                if let Err(error) = done {
                     tracing::debug!(%error, "a question was not answered");
                 }
             }
@@ -155,10 +163,10 @@ fn answer(
     file: &Path,
     service: &Arc<Service>,
 ) -> anyhow::Result<()> {
+    let mut line = String::new();
+    BufReader::new(Timed::new(&stream, PATIENCE).take(ASK_MAX)).read_line(&mut line)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut line = String::new();
-    BufReader::new(stream.try_clone()?.take(ASK_MAX)).read_line(&mut line)?;
     let request = serde_json::from_str::<Request>(&line);
     match &request {
         Ok(Request {
@@ -198,8 +206,48 @@ fn answer(
         Ok(value) => json!({ "ok": value }),
         Err(error) => json!(Refused::of(&error)),
     };
-    writeln!(&stream, "{value}")?;
+    Timed::new(&stream, PATIENCE).write_all(format!("{value}\n").as_bytes())?;
     Ok(())
+}
+
+/// A connection on which all that is said has to be said in time, however little at once: others
+/// wait for their answers meanwhile.
+struct Timed<'a> {
+    stream: &'a UnixStream,
+    until: Instant,
+}
+
+impl<'a> Timed<'a> {
+    fn new(stream: &'a UnixStream, patience: Duration) -> Self {
+        let until = Instant::now() + patience;
+        Self { stream, until }
+    }
+
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        match left.is_zero() {
+            true => Err(ErrorKind::TimedOut.into()),
+            false => Ok(left),
+        }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
 }
 
 /// A thread of its own captures.
@@ -352,5 +400,30 @@ fn refused(answer: Value) -> Refused {
         ),
         Ok(refused) => refused,
         Err(_) => Refused::new(Remedy::Other, "no reason given"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_says_and_takes_little_at_a_time_is_left_in_time() {
+        let patience = Duration::from_millis(50);
+        let (client, stream) = UnixStream::pair().unwrap();
+        let dripping = thread::spawn(move || {
+            let mut client = client;
+            while client.write_all(b"x").is_ok() {
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let mut line = String::new();
+        let asked = BufReader::new(Timed::new(&stream, patience)).read_line(&mut line);
+        assert!(asked.is_err(), "{line}");
+        drop(stream);
+        dripping.join().unwrap();
+        let (_client, stream) = UnixStream::pair().unwrap();
+        let answered = Timed::new(&stream, patience).write_all(&vec![0; 64 << 20]);
+        assert!(answered.is_err());
     }
 }

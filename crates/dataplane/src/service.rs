@@ -90,6 +90,8 @@ pub struct Service {
     attempts: AtomicU32,
     /// Why the last one got nothing.
     refusal: Mutex<Option<Refused>>,
+    /// Lines of its process's log that were lost, where that is known.
+    pub log_lines_lost: OnceLock<fn() -> u64>,
 }
 
 struct State {
@@ -134,6 +136,7 @@ impl Service {
             upgrades: Desk::default(),
             attempts: AtomicU32::new(0),
             refusal: Mutex::default(),
+            log_lines_lost: OnceLock::new(),
         }
     }
 

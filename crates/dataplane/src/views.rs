@@ -336,6 +336,7 @@ pub fn show(service: &Service) -> Result<Value, String> {
         "kernel_drops_unknown": unknown,
         "stalled": stalled,
         "circles": circles,
+        "log_lines_lost": service.log_lines_lost.get().map(|lost| lost()),
         "uptime_ns": threads.first().map(|thread| thread.now_ns),
         "sleeps": sum(|it| it.sleeps),
         "polls_busy": sum(|it| it.polls_busy),

@@ -135,10 +135,10 @@ fn kill(pid: i32, start_ticks: u64) -> rustix::io::Result<bool> {
 
 /// A zombie no longer counts: its resources are gone.
 fn alive(pid: i32, start_ticks: u64) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+    let Ok(stat) = fs::read(format!("/proc/{pid}/stat")) else {
         return false;
     };
-    let zombie = stat
+    let zombie = String::from_utf8_lossy(&stat)
         .rsplit_once(')')
         .is_some_and(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']));
     !zombie && journal::start_ticks(pid) == Some(start_ticks)

@@ -223,7 +223,8 @@ pub fn boot_id() -> Result<String> {
 
 /// Start of a process in clock ticks since boot; `None` when there is no such process.
 pub fn start_ticks(pid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
     // The name in parentheses may hold anything; fields are counted after it. starttime is the
     // 22nd field, the 20th after the name.
     let (_, rest) = stat.rsplit_once(')')?;

@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    io::{self, Write},
     path::PathBuf,
     thread,
     time::{Duration, Instant, SystemTime},
@@ -83,7 +84,8 @@ impl Drop for Teardown {
             .map(|error| format!("{error:#}"))
             .chain(report.failed)
         {
-            eprintln!("cleaning up the lab: {failure}");
+            // The rest is undone whether this can be read or not.
+            let _ = writeln!(io::stderr(), "cleaning up the lab: {failure}");
         }
     }
 }

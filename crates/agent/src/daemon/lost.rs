@@ -23,7 +23,7 @@ impl Agent<'_> {
                 interface = names.get(&index),
                 "another process has detached it: enforcement begins anew; to end it, stop this agent first"
             );
-            self.forget(index);
+            self.forget(index, "another process has done it");
         }
     }
 }

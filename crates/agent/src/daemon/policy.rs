@@ -1,10 +1,15 @@
 //! Following the policy file.
 
-use sluicegate_policy::{Change, Policy, PolicyFile, Warning, Weight};
+use anyhow::{Result, bail};
+use sluicegate_policy::{Change, Policy, Warning, Weight};
 use tracing::{error, info, warn};
 
-use super::Agent;
+use super::{
+    Agent, Config,
+    whole::{InPlace, Read},
+};
 use crate::{
+    bpffs::Pins,
     reload::Reloaded,
     state::{self, InForce, Reload},
 };
@@ -19,37 +24,91 @@ pub fn log_warnings(warnings: &[Warning]) {
     }
 }
 
+/// An agent that starts by itself after a crash must not end enforcement because it finds the
+/// policy file empty.
+///
+/// # Errors
+/// The file is empty, and rules of an earlier agent are in force in this namespace.
+pub(super) fn refuse_empty(config: &Config, netns: &str) -> Result<()> {
+    if !config.policy_file.text.trim().is_empty() || !Pins::new(&config.bpffs, netns).exist() {
+        return Ok(());
+    }
+    let before = state::read(&config.run_dir, netns).ok().flatten();
+    match before.map_or(0, |state| state.policy.rules.len()) {
+        0 => Ok(()),
+        rules => bail!(
+            "{} is empty, and {rules} rules are in force in network namespace {netns}: write the policy, or end \
+             enforcement first (sluicegate detach --all); a line of comment makes a policy without rules",
+            config.policy_file.path.display()
+        ),
+    }
+}
+
+/// Why the agent looks at its policy file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// By SIGHUP: whatever the file says is meant.
+    Asked,
+    /// It has changed. `is_created`: it was made at its place, and not renamed into it.
+    News { is_created: bool },
+}
+
 impl Agent<'_> {
     /// Looks at the policy file and puts it in force if it says something else than before. A file
-    /// with errors changes nothing. `asked`: says so also if it says the same.
-    pub(super) fn reload(&mut self, asked: bool) {
+    /// with errors changes nothing, nor does one that is probably a part of one, unless asked for.
+    pub(super) fn reload(&mut self, look: Look) {
+        let asked = look == Look::Asked;
         let path = &self.config.policy_file.path;
-        let file = match PolicyFile::read(path) {
-            Ok(file) => file,
+        let read = match Read::at(path) {
+            Ok(read) => read,
             // Between an editor's two steps there may be none.
-            Err(problems) if asked || !self.seen.is_empty() => {
-                return self.refuse(String::new(), problems.to_string());
+            Err(problems) if asked || self.retry || !self.seen.is_empty() => {
+                return self.refuse(String::new(), problems);
             }
             // Said already.
             Err(_) => return,
         };
-        let fingerprint = file.fingerprint();
-        if fingerprint == self.seen && !self.retry {
+        let fingerprint = read.file.fingerprint();
+        let is_held = self.in_place.holds() && (asked || self.in_place.is_replaced(&read));
+        if fingerprint == self.seen && !self.retry && !is_held {
             if asked {
                 info!("the policy file is as it was");
             }
             return;
         }
-        match file.policy() {
-            Ok((policy, warnings)) => {
-                log_warnings(&warnings);
-                self.adopt(fingerprint, &policy);
-            }
-            Err(problems) => self.refuse(fingerprint, problems.to_string()),
+        let (policy, warnings) = match read.file.policy() {
+            Ok(good) => good,
+            Err(problems) => return self.refuse(fingerprint, problems.to_string()),
+        };
+        let doubt = match look {
+            Look::Asked => None,
+            Look::News { is_created } => self.in_place.doubt(&read, &policy, is_created),
+        };
+        if let Some(doubt) = doubt {
+            return self.hold_back(&read, &doubt);
         }
+        log_warnings(&warnings);
+        self.adopt(read, &policy);
     }
 
-    fn adopt(&mut self, fingerprint: String, policy: &Policy) {
+    /// Says that a file is probably not whole, and how to put it in force all the same.
+    fn hold_back(&mut self, read: &Read, doubt: &str) {
+        let fingerprint = read.file.fingerprint();
+        let problem = format!(
+            "the policy file was written in place and {doubt}: it may not be whole, so that the {} rules and {} \
+             buckets in force go on; if it is meant, SIGHUP takes it (systemctl reload sluicegate, or kill -HUP {}), \
+             or rename a file into its place",
+            self.state.policy.rules.len(),
+            self.in_place.buckets(),
+            self.state.pid
+        );
+        warn!("{problem}");
+        self.in_place.hold(read);
+        self.not_adopted(fingerprint, vec![problem]);
+    }
+
+    fn adopt(&mut self, read: Read, policy: &Policy) {
+        let fingerprint = read.file.fingerprint();
         let before = self.state.policy.rules.clone();
         match self.instance.reload(policy) {
             Ok(reloaded) => {
@@ -75,6 +134,7 @@ impl Agent<'_> {
                 });
                 self.seen = fingerprint;
                 self.retry = false;
+                self.in_place = InPlace::new(read, policy);
             }
             Err(error) => {
                 self.refuse(fingerprint, format!("the kernel refused: {error:#}"));
@@ -89,6 +149,11 @@ impl Agent<'_> {
         for problem in &problems {
             error!("{problem}");
         }
+        self.in_place.let_go();
+        self.not_adopted(fingerprint, problems);
+    }
+
+    fn not_adopted(&mut self, fingerprint: String, problems: Vec<String>) {
         self.state.reload = Some(Reload {
             at_unix_s: state::unix_s(),
             fingerprint: fingerprint.clone(),

@@ -1,11 +1,13 @@
 //! Reports of the agent: facts that it collects and publishes.
 
+use anyhow::Context;
 use sluicegate_core::abi::{Flow, MODE_TWO_SIDED};
 use tracing::warn;
 
 use super::{Agent, twice::Twice};
 use crate::{
     interfaces::Interface,
+    log,
     state::{self, Place},
 };
 
@@ -15,6 +17,9 @@ const LOSSES_WITHOUT_MARKS: u64 = 10;
 /// Pairs of interfaces with the same flows that are worth a line each: more of them say nothing
 /// more.
 const TWICE_MOST: usize = 16;
+
+/// What fails where the state cannot be written.
+const STATE_FILE: &str = "the state file";
 
 impl Agent<'_> {
     pub(super) fn name_place(&mut self, interface: &Interface, tenant: &str, from: &str) {
@@ -31,7 +36,7 @@ impl Agent<'_> {
         let (mut marks, mut twice) = (Marks::default(), Twice::default());
         let shown = self.instance.each_flow(|key, flow| {
             marks.see(flow);
-            twice.see(key);
+            twice.see(key, flow);
         });
         match shown {
             Ok(()) => {
@@ -55,8 +60,9 @@ impl Agent<'_> {
         let notes = pairs.filter_map(|(one, other)| {
             let (one, other) = (names.get(&one)?, names.get(&other)?);
             Some(format!(
-                "{one} and {other} show the same flows as their tenant's: one of them is on the way (--exclude keeps \
-                 it out), or the tenant of one sends with the other's addresses"
+                "{one} and {other} show the same flows as their tenant's: where one of them is no tenant's \
+                 interface but on the way of the other's packets, --exclude keeps that one out; a guest with a bond of \
+                 both is no fault; else the tenant of one sends with the other's addresses"
             ))
         });
         notes.take(TWICE_MOST).collect()
@@ -65,14 +71,24 @@ impl Agent<'_> {
     /// Writes down what changed since it was last written.
     pub(super) fn write_state(&mut self) {
         self.state.left_out = self.refused.values().cloned().collect();
+        let failed = self.failed.iter().filter_map(|it| self.refused.get(it));
+        self.state.failed = failed.map(|(name, _)| name.clone()).collect();
+        self.state.log_lines_lost = log::lost_lines();
         if self.written.as_ref() == Some(&self.state) {
             return;
         }
-        if let Err(error) = state::write(&self.config.run_dir, &self.state) {
-            warn!("{error:#}: others cannot see tenants' names or which policy is in force");
-        }
-        // Not again for the same state, written or not.
+        let written = state::write(&self.config.run_dir, &self.state)
+            .context("others cannot see tenants' names or which policy is in force");
+        self.troubles.hear(STATE_FILE, written);
+        // Each change is tried once; what could not be written, again with the next round.
         self.written = Some(self.state.clone());
+    }
+
+    /// Writes down again what could not be written.
+    pub(super) fn retry_state(&mut self) {
+        if self.troubles.has(STATE_FILE) {
+            self.written = None;
+        }
     }
 }
 

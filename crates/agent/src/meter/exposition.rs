@@ -36,6 +36,11 @@ pub struct Health {
     pub failures: u64,
     /// Time that they took, in seconds.
     pub looking_s: f64,
+    /// Lines of its log that were lost.
+    pub log_lines_lost: u64,
+    /// Interfaces that a pattern covers and on which the agent does not enforce; `None`: there is no
+    /// agent, or it has not said so.
+    pub left_out: Option<usize>,
 }
 
 /// The input of a scrape's text.
@@ -116,6 +121,18 @@ impl Exposition<'_> {
             .value(&[], health.failures as f64);
         all.counter("look_seconds", "Time spent reading it.")
             .value(&[], health.looking_s);
+        all.counter(
+            "log_lines_lost",
+            "Lines of its log that could not be written.",
+        )
+        .value(&[], health.log_lines_lost as f64);
+        if let Some(left_out) = health.left_out {
+            all.gauge(
+                "interfaces_left_out",
+                "Interfaces that a pattern covers and on which the agent does not enforce.",
+            )
+            .value(&[], left_out as f64);
+        }
     }
 }
 
@@ -663,6 +680,8 @@ pub(super) mod tests {
         let health = Health {
             looks: 2,
             failures: 2,
+            log_lines_lost: 3,
+            left_out: Some(4),
             ..Health::default()
         };
         let nothing = Exposition {
@@ -676,6 +695,8 @@ pub(super) mod tests {
         let text = nothing.text().unwrap();
         has(&text, "sluicegate_up 0");
         has(&text, "sluicegate_look_failures_total 2");
+        has(&text, "sluicegate_log_lines_lost_total 3");
+        has(&text, "sluicegate_interfaces_left_out 4");
         assert!(!text.contains("sluicegate_flows"));
     }
 

@@ -21,7 +21,7 @@ use super::{
     exposition::{Exposition, Health},
     ports::SwitchUse,
 };
-use crate::{bpffs::Pins, interfaces, inventory::ProgramInfo, record::Names, state};
+use crate::{bpffs::Pins, interfaces, inventory::ProgramInfo, log, record::Names, state};
 
 /// Between two looks, at most: a flow that has ended is in the table for twice as long.
 pub const PERIOD: Duration = Duration::from_secs(5);
@@ -113,17 +113,22 @@ impl Meter {
         self
     }
 
-    fn names(&self, run_dir: Option<&PathBuf>) -> Result<Names> {
+    fn names(&self) -> Result<Names> {
         let names = interfaces::names()?;
-        let said = run_dir.and_then(|run_dir| state::read(run_dir, &self.netns).ok()?);
-        Ok(said.unwrap_or_default().names(names))
+        Ok(self.said().unwrap_or_default().names(names))
+    }
+
+    /// What the agent says of itself, if it does.
+    fn said(&self) -> Option<state::State> {
+        match &self.source {
+            Source::Pins(_, Some(run_dir)) => state::read(run_dir, &self.netns).ok()?,
+            _ => None,
+        }
     }
 
     fn read(&self) -> Result<Option<Snapshot>> {
         match &self.source {
-            Source::Pins(pins, run_dir) => {
-                Snapshot::read(pins, &self.names(run_dir.as_ref())?).map(Some)
-            }
+            Source::Pins(pins, _) => Snapshot::read(pins, &self.names()?).map(Some),
             Source::Other(look) => look(),
         }
     }
@@ -135,7 +140,9 @@ impl Meter {
         // Gone before the next one is read: both at once would be twice the memory.
         let had_one = self.state.snapshot.take().is_some();
         let (read, switch) = (self.read(), (self.switch)());
+        let left_out = self.said().map(|said| said.left_out.len());
         let state = &mut self.state;
+        state.health.left_out = left_out;
         state.health.looks += 1;
         state.switch = switch;
         match read {
@@ -160,13 +167,17 @@ impl Meter {
     /// As [`Exposition::text`].
     pub fn text(&self) -> Result<String> {
         let state = &self.state;
+        let health = Health {
+            log_lines_lost: log::lost_lines(),
+            ..state.health.clone()
+        };
         let exposition = Exposition {
             netns: &self.netns,
             snapshot: state.snapshot.as_ref(),
             switch: state.switch.as_ref(),
             ledger: state.ledger.has_looked().then_some(&state.ledger),
             programs: &(self.programs)(),
-            health: Some(&state.health),
+            health: Some(&health),
         };
         exposition.text()
     }

@@ -20,7 +20,7 @@ use sluicegate_scenario::{
 use sluicegate_sim::{Sim, Threads};
 
 use crate::{
-    interrupt,
+    descriptors, interrupt,
     output::{self, Failure},
 };
 
@@ -107,7 +107,10 @@ impl WorldName {
             Self::Sim => Ok(Box::new(Sim {
                 threads: threads.map_or(Threads::Auto, |count| Threads::UpTo(count.into())),
             })),
-            Self::Lab => Ok(Box::new(sluicegate_lab::Lab::new()?)),
+            Self::Lab => {
+                descriptors::raise_limit();
+                Ok(Box::new(sluicegate_lab::Lab::new()?))
+            }
         }
     }
 }

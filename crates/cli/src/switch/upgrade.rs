@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use serde_json::{Value, json};
-use sluicegate_agent::service::Service as Manager;
+use sluicegate_agent::{log, service::Service as Manager};
 use sluicegate_config::units::format_duration;
 use sluicegate_dataplane::{
     config,
@@ -218,5 +218,6 @@ pub fn try_again(error: anyhow::Error) -> Failure {
     if let Some(name) = env::args_os().next() {
         command.arg0(name);
     }
+    log::flush();
     Failure::Failed(anyhow::Error::from(command.exec()).context("cannot try again"))
 }

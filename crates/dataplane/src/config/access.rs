@@ -74,7 +74,9 @@ fn parse_group(text: &str) -> Result<u32, Complaint> {
     if let Ok(number) = text.parse() {
         return Ok(number);
     }
-    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+    let groups = fs::read("/etc/group").unwrap_or_default();
+    // A line that is no UTF-8 is of another group.
+    let groups = String::from_utf8_lossy(&groups);
     let mut groups = groups.lines().map(|line| line.split(':'));
     let number = groups.find_map(|mut line| {
         let is_it = line.next() == Some(text);

@@ -272,11 +272,17 @@ impl Device {
     /// The record of a ring begins.
     fn begin(&self, queue: &mut Queue) -> Result<(), Refused> {
         queue.recorded = (queue.taken, queue.ring.next_used());
-        if let Some(record) = &mut queue.record {
-            let place = self.place(&queue.ring)?;
-            record
-                .begin(place, queue.ring.size(), queue.taken, queue.recorded.1)
-                .map_err(|error| Refused(format!("the record of a ring: {error:#}")))?;
+        let Some(record) = &mut queue.record else {
+            return Ok(());
+        };
+        let (place, size) = (self.place(&queue.ring)?, queue.ring.size());
+        if let Err(error) = record.begin(place, size, queue.taken, queue.recorded.1) {
+            // The guest is served all the same; what was there before is of another ring.
+            record.end();
+            queue.record = None;
+            tracing::warn!(
+                "no record of a ring: its guest loses frames if the switch is killed: {error:#}"
+            );
         }
         Ok(())
     }

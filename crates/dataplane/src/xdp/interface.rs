@@ -104,7 +104,9 @@ fn queues(socket: &OwnedFd, name: &str) -> anyhow::Result<u32> {
 /// For some drivers the first has in it what sockets count as well.
 pub fn dropped(name: &str) -> Option<(u64, u64)> {
     // Of the thread's network namespace, not of the process's.
-    let text = fs::read_to_string("/proc/thread-self/net/dev").ok()?;
+    let bytes = fs::read("/proc/thread-self/net/dev").ok()?;
+    // Another interface may have a name that is no UTF-8.
+    let text = String::from_utf8_lossy(&bytes);
     let mut lines = text.lines().filter_map(|line| line.split_once(':'));
     let (_, counts) = lines.find(|(known, _)| known.trim() == name)?;
     let counts: Vec<&str> = counts.split_whitespace().collect();

@@ -57,7 +57,8 @@ pub fn run(job_on_host: &Path) -> ! {
     if let Err(error) = done {
         let text = format!("{error:#}").replace('\n', " ");
         if put(Path::new(JOB), job::ERROR, text.as_bytes()).is_err() {
-            eprintln!("{text}"); // the console, which the keeper shows when a guest dies
+            // The console, which the keeper shows when a guest dies.
+            let _ = writeln!(std::io::stderr(), "{text}");
         }
         rustix::fs::sync();
         let _ = reboot(RebootCommand::PowerOff); // process 1 must not end by itself

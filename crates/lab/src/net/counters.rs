@@ -22,7 +22,8 @@ pub struct Counters {
 /// # Errors
 /// /proc cannot be read.
 pub fn read() -> Result<BTreeMap<String, Counters>> {
-    let text = fs::read_to_string("/proc/thread-self/net/dev").context("/proc/net/dev")?;
+    let bytes = fs::read("/proc/thread-self/net/dev").context("/proc/net/dev")?;
+    let text = String::from_utf8_lossy(&bytes);
     Ok(parse(&text))
 }
 

@@ -1,0 +1,113 @@
+//! An agent that cannot tell what it does, or is told what it cannot read: enforcement goes on.
+//! Needs root.
+
+mod site;
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io::Write,
+    os::unix::ffi::OsStrExt,
+    process::{Command, Stdio},
+};
+
+use site::{Agent, Site, common::ip, eventually, text};
+
+fn run(program: &str, arguments: &[&str]) {
+    let status = Command::new(program).args(arguments).status();
+    assert!(
+        status.expect("it runs").success(),
+        "{program} {arguments:?}"
+    );
+}
+
+#[test]
+fn an_agent_whose_log_and_state_cannot_be_written_enforces() {
+    let site = Site::new();
+    let run_dir = site.run_dir();
+    fs::create_dir_all(&run_dir).unwrap();
+    run(
+        "mount",
+        &["-t", "tmpfs", "-o", "size=64k", "tmpfs", &run_dir],
+    );
+    let filling = format!("{run_dir}/filling");
+    let mut file = File::create(&filling).unwrap();
+    while file.write(&[1; 4096]).is_ok() {}
+    let mut command = site.agent_command("policy.toml");
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut agent = command.stderr(Stdio::from(full)).spawn().unwrap();
+    eventually(|| site.attached("ta"), |programs| !programs.is_empty());
+    eventually(|| site.attached("tb"), |programs| !programs.is_empty());
+    site.host.transfer(1_000_000);
+    assert_eq!(agent.try_wait().unwrap(), None);
+    // As soon as there is room, others hear of it.
+    fs::remove_file(&filling).unwrap();
+    drop(file);
+    let state = || fs::read_to_string(format!("{run_dir}/{}.json", site.host.name("h")));
+    let state = eventually(state, Result::is_ok).unwrap();
+    assert!(state.contains("\"log_lines_lost\": "), "{state}");
+    assert!(!state.contains("\"log_lines_lost\": 0"), "{state}");
+    run("kill", &[&agent.id().to_string()]);
+    assert_eq!(agent.wait().unwrap().code(), Some(0));
+    run("umount", &[&run_dir]);
+}
+
+#[test]
+fn an_alias_that_is_no_utf_8_is_a_label_and_a_detach_says_why() {
+    let site = Site::new();
+    let h = site.host.name("h");
+    let policy = site.directory.join("policy.toml").display().to_string();
+    let arguments = ["agent", "--policy", &policy, "-i", "t?", "--netns", &h];
+    let agent = Agent::start(site.command(&arguments));
+    agent.wait_for("enforcing; stop");
+    let name = |alias: &[u8]| {
+        let mut ip = Command::new("ip");
+        ip.args(["-n", &h, "link", "set", "dev", "ta", "alias"]);
+        assert!(ip.arg(OsStr::from_bytes(alias)).status().unwrap().success());
+    };
+    name(b"M\xfcller");
+    let line = agent.wait_for("labelled");
+    assert!(line.contains("M\u{fffd}ller"), "{line}");
+    assert_eq!(site.attached("ta"), ["from_tenant"]);
+    agent.kill();
+    // One that starts now attaches as well, and knows whose it is.
+    let agent = Agent::start(site.command(&arguments));
+    agent.wait_for("enforcing; stop");
+    let state = site.state_when(|state| !state.interfaces.is_empty());
+    let mut places = state.interfaces.values();
+    assert!(
+        places.any(|place| place.tenant == "M\u{fffd}ller"),
+        "{state:?}"
+    );
+    ip(&["-n", &h, "link", "set", "ta", "name", "other"]);
+    let line = agent.wait_for("detached");
+    assert!(line.contains("its name is other"), "{line}");
+    assert_eq!(agent.stop(), Some(0));
+}
+
+#[test]
+fn interfaces_for_which_no_descriptors_are_left_are_named_and_tried_again() {
+    let site = Site::new();
+    let agent = site.agent();
+    let pid = agent.child.id();
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    let limit = |soft: usize| {
+        let limit = format!("--nofile={soft}:");
+        run("prlimit", &["--pid", &pid.to_string(), &limit]);
+    };
+    limit(open + 10);
+    let (h, a) = (site.host.name("h"), site.host.name("a"));
+    let link = format!("link add tc type veth peer name peer netns {a}");
+    let words: Vec<&str> = ["-n", &h].into_iter().chain(link.split(' ')).collect();
+    ip(&words);
+    let line = agent.wait_for("not attached");
+    assert!(line.contains("no descriptors are left"), "{line}");
+    let state = site.state_when(|state| state.failed.contains("tc"));
+    assert!(state.left_out["tc"].contains("LimitNOFILE="), "{state:?}");
+    let shown = text(&site.flows(&[]).stdout);
+    assert!(shown.contains("nothing is enforced on tc"), "{shown}");
+    limit(1024);
+    assert!(agent.wait_for("INFO attached").contains("tc"));
+    site.state_when(|state| state.failed.is_empty() && state.left_out.is_empty());
+    assert_eq!(agent.stop(), Some(0));
+}
