@@ -19,10 +19,9 @@ enum sg_cc_flags {
 	SG_CC_HOLD = 1 << 2,      /* no growth until the cut's window is acknowledged */
 	SG_CC_TIMED_OUT = 1 << 3, /* no ACK since the last timeout */
 	SG_CC_EPOCH = 1 << 4,     /* cubic: the epoch has begun */
-	SG_CC_FULL = 1 << 5,      /* the window has been full in this round */
-	SG_CC_WAS_FULL = 1 << 6,  /* it was in the round before */
-	SG_CC_UNSUITED = 1 << 7,  /* delay is no sign of congestion on this path */
-	SG_CC_PATH = 1 << 8,      /* dctcp: what is known of the path is valid */
+	SG_CC_FULL = 1 << 5,      /* the window was full, and ACKs have come close together since */
+	SG_CC_UNSUITED = 1 << 6,  /* delay is no sign of congestion on this path */
+	SG_CC_PATH = 1 << 7,      /* dctcp: what is known of the path is valid */
 };
 
 struct sg_cc {
@@ -151,8 +150,6 @@ SG_INLINE int sg_cc_round_at(struct sg_cc *cc, const struct sg_cc_ack *ack, sg_u
 	if (sg_seq_lt(una, cc->round_end))
 		return 0;
 	cc->round_end = ack->snd_nxt;
-	cc->flags = (sg_u16)((cc->flags & ~(SG_CC_FULL | SG_CC_WAS_FULL)) |
-			     (cc->flags & SG_CC_FULL ? SG_CC_WAS_FULL : 0));
 	return 1;
 }
 

@@ -296,15 +296,17 @@ SG_INLINE int sg_window_used(const struct sg_flow *flow, sg_u32 flight)
 }
 
 /*
- * It was in use at some time of this round or the one before (Linux: tcp_cwnd_validate()). Of
- * ACKs that come together each finds less in flight than the one before it, until the
- * tenant has answered the first: taken one by one they would earn next to nothing.
+ * Of ACKs that come together each finds less in flight than the one before it, until the tenant
+ * has answered the first: taken one by one they would earn next to nothing. So those that
+ * follow a full window by an eighth of an RTT, one by one, are answered as the first.
  */
-SG_INLINE int sg_growth_is_earned(struct sg_flow *flow, sg_u32 flight)
+SG_INLINE int sg_growth_is_earned(struct sg_flow *flow, sg_u32 flight, sg_u64 now_ns)
 {
 	if (sg_window_used(flow, flight))
 		flow->cc.flags |= SG_CC_FULL;
-	return !!(flow->cc.flags & (SG_CC_FULL | SG_CC_WAS_FULL));
+	else if (sg_since(now_ns, flow->progress_ns) > flow->srtt_ns / 8)
+		flow->cc.flags &= (sg_u16)~SG_CC_FULL;
+	return !!(flow->cc.flags & SG_CC_FULL);
 }
 
 /*
@@ -327,7 +329,7 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 			       sg_u64 now_ns, const struct sg_params *params,
 			       struct sg_path *path, struct sg_verdict *out)
 {
-	sg_u32 flight = sg_flight(flow), round_end = flow->cc.round_end, algorithm;
+	sg_u32 flight = sg_flight(flow), algorithm;
 	struct sg_cc_ack ack;
 
 	sg_ack_facts(&ack, flow, now_ns);
@@ -344,6 +346,7 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 	if (sg_unlikely(!flow->bytes_acked) && sg_unlikely(sg_ect_is_dropped(flow)))
 		sg_fall_back(flow, params, SG_WHY_ECT_DROPPED, out);
 	flow->bytes_acked += ack.acked;
+	ack.window_used = (sg_u8)sg_growth_is_earned(flow, flight, now_ns);
 	flow->snd_una = seg->ack;
 	flow->progress_ns = now_ns;
 	if (sg_unlikely(flow->marked_pending))
@@ -352,7 +355,6 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 	flow->dupacks = sg_dupacks_left(flow, ack.acked);
 	sg_holes_passed(flow);
 	ack.snd_una = flow->snd_una;
-	ack.window_used = (sg_u8)sg_growth_is_earned(flow, flight);
 	ack.in_recovery = !!(flow->flags & SG_FLOW_RECOVERY);
 	if (sg_unlikely(flow->marks & SG_FLOW_UNMARKED) && flow->bytes_marked)
 		flow->marks &= (sg_u16)~SG_FLOW_UNMARKED;
@@ -360,7 +362,8 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 	if (path && algorithm == SG_CC_DCTCP && flow->mode == SG_MODE_TWO_SIDED)
 		sg_path_acked(path, &ack);
 	sg_cc_on_ack(&flow->cc, params, algorithm, &ack);
-	if (sg_unlikely(flow->cc.round_end != round_end))
+	/* A round has ended, if it is not one without new data, in which there is nothing to judge. */
+	if (sg_unlikely(flow->cc.round_end == flow->snd_nxt))
 		sg_mss_judge(flow, params);
 	if (flow->mode == SG_MODE_TWO_SIDED)
 		sg_check_feedback(flow, seg, params, flight, out);
