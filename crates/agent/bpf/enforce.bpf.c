@@ -153,7 +153,7 @@ SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *
 {
 	struct sg_policy *rules = sg_policy_here();
 	struct sg_half_open *half, fresh = { 0 };
-	sg_u32 rule, counted, offers, news;
+	sg_u32 rule, counted;
 	int has_flow;
 
 	if (!rules || !p || !out)
@@ -163,15 +163,11 @@ SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *
 		return 0;
 	p->seg.peer_trusted = (sg_u8)sg_remote_trusted(&p->key);
 	has_flow = sg_has_flow(&p->key);
-	offers = (sg_u32)sg_offers_here(&p->key, now_ns);
 	p->key.opener = sg_opener_of(&p->seg);
 	half = sg_half_of(&p->key, &counted);
 	if (half)
 		fresh = *half;
-	news = sg_life_syn(&fresh, &p->seg, now_ns, rule, has_flow, offers,
-			   sg_params_of(rules, rule), out);
-	if (sg_unlikely(news))
-		sg_note_here(&p->key, news, now_ns);
+	sg_life_syn(&fresh, &p->seg, now_ns, rule, has_flow, sg_params_of(rules, rule), out);
 	if (counted ? bpf_map_update_elem(&half_open, &p->key, &fresh, BPF_ANY) :
 		      sg_keep_half(&p->key, &fresh, now_ns))
 		sg_life_unkept(0, &p->seg, out);
@@ -205,26 +201,12 @@ SG_GLOBAL int sg_keep_answer(struct sg_packet *p, sg_u64 now_ns)
 	return 0;
 }
 
-/* enum sg_partner of the flow of this tuple. */
-SG_GLOBAL int sg_partner_here(const struct sg_flow_key *key)
-{
-	struct sg_slot *slot;
-	sg_u32 at, tag;
-
-	if (!key)
-		return SG_PARTNER_NONE;
-	tag = sg_tag_of(key);
-	slot = sg_find(tag, &at);
-	return (int)sg_partner_of(slot && sg_slot_holds(slot, tag, key) ? &slot->flow : 0);
-}
-
 SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *out)
 {
 	struct sg_policy *rules = sg_policy_here();
 	struct sg_half_open *half;
 	struct sg_flow *made;
-	sg_u32 rule, counted, news;
-	enum sg_partner partner;
+	sg_u32 rule, counted;
 	enum sg_fate fate;
 
 	if (!rules || !p || !out)
@@ -246,16 +228,12 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 	made = sg_blank_flow(now_ns, rule);
 	if (!made)
 		return 0;
-	news = sg_life_synack_news(half, &p->seg);
-	if (sg_unlikely(news))
-		sg_note_here(&p->key, news, now_ns);
-	partner = (enum sg_partner)sg_partner_here(&p->key);
-	sg_life_synack(made, half, &p->seg, rule, partner, sg_params_of(rules, rule), out);
-	if (fate == SG_FATE_REPEAT && !sg_life_gives_up(partner, made)) {
+	sg_life_synack(made, half, &p->seg, rule, sg_params_of(rules, rule), out);
+	if (fate == SG_FATE_REPEAT) {
 		sg_keep_answer(p, now_ns);
 		return 0;
 	}
-	if (counted && fate == SG_FATE_MAKE)
+	if (counted)
 		sg_half_answered(p->key.ifindex, now_ns);
 	if (sg_store_flow(&p->key, made))
 		sg_life_unkept(half, &p->seg, out);
@@ -392,15 +370,6 @@ SG_GLOBAL int sg_skb_syn_reach(struct __sk_buff *skb, struct sg_packet *p)
 		return 0;
 	p->seg.options |= SG_OPT_FIXED;
 	return -1;
-}
-
-/* What the tenant's interface takes of a TCP segment. A loopback's MTU is no packet's. */
-SG_INLINE void sg_skb_path(struct __sk_buff *skb, struct sg_packet *p)
-{
-	struct sk_buff *kernel = bpf_cast_to_kern_ctx(skb);
-	sg_u32 mtu = kernel->dev->mtu, headers = p->ipv6 ? 60 : 40;
-
-	p->seg.path_mss = mtu > headers && mtu <= 0xffff ? mtu - headers : 0;
 }
 
 /* Applies a verdict's edits of the TCP header. Returns 0, or -1 when the kernel refused one. */
@@ -549,7 +518,7 @@ struct {
 } paths SEC(".maps");
 
 /* Null where the step does not ask for it. */
-SG_INLINE struct sg_path *sg_path_here(const struct sg_flow *flow, const struct sg_packet *p)
+SG_NOINLINE struct sg_path *sg_path_here(const struct sg_flow *flow, const struct sg_packet *p)
 {
 	sg_u32 at;
 
@@ -592,8 +561,6 @@ SG_INLINE enum sg_fate sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p
 		if (fate == SG_FATE_MAKE)
 			return SG_FATE_MAKE;
 	}
-	if (sg_life_awaits_peer(&slot->flow, &p->seg))
-		sg_peer_news_here(p, &slot->flow, sg_now(skb));
 	now_ns = sg_flow_now(skb, slot, &p->seg);
 	if (sg_unlikely(!sg_lock(slot, at))) {
 		sg_skb_contended(slot, p, out);
@@ -614,8 +581,6 @@ SG_INLINE enum sg_fate sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p
 		*watched |= out->edits & SG_EDIT_UNHELD;
 	}
 	sg_unlock(slot);
-	if (sg_unlikely(out->count == SG_COUNT_ECT_DROPPED))
-		sg_note_here(&p->key, SG_OFFER_LOST, now_ns);
 	return SG_FATE_USE;
 }
 
@@ -736,8 +701,6 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 	here->value[SG_COUNT_PACKETS]++;
 	p.seg.direction = direction;
 	p.key.ifindex = skb->ifindex;
-	if (direction == SG_FROM_TENANT && sg_unlikely(skb->gso_size))
-		p.seg.segment_units = sg_segment_units(skb->gso_size);
 	why = sg_skb_read(skb, &p);
 	if (sg_unlikely(why)) {
 		sg_count(here, why);
@@ -760,11 +723,8 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 	if (direction == SG_FROM_TENANT && !p.seg.payload && sg_unlikely(sg_charges_bare()) &&
 	    sg_charge(skb, skb->ifindex, SG_CLASS_BARE, sg_now(skb)))
 		return SG_TCX_DROP;
-	if (sg_unlikely(p.seg.tcp_flags & SG_SYN)) {
-		sg_skb_path(skb, &p);
-		if (sg_skb_syn_reach(skb, &p))
-			sg_count(here, SG_COUNT_EDIT_FAILED);
-	}
+	if (sg_unlikely(p.seg.tcp_flags & SG_SYN) && sg_skb_syn_reach(skb, &p))
+		sg_count(here, SG_COUNT_EDIT_FAILED);
 	if (sg_likely(!(p.seg.tcp_flags & SG_SYN))) {
 		fate = sg_skb_segment(skb, &p, direction, out, &watched);
 		if (sg_unlikely(fate != SG_FATE_USE)) {

@@ -29,7 +29,6 @@ typedef struct {
 struct net_device {
 	struct Qdisc *qdisc; /* the root qdisc */
 	int ifindex;
-	unsigned int mtu;
 	possible_net_t nd_net;
 };
 

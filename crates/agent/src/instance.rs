@@ -382,7 +382,6 @@ impl Instance {
             "half_open",
             "crowd",
             "remembered",
-            "blackholes",
             "interfaces",
             "places",
             "buckets",

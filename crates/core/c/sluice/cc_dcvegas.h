@@ -65,7 +65,6 @@ SG_NOINLINE int sg_dcvegas_on_ack(struct sg_cc *cc, const struct sg_params *para
 	sg_u32 measured = ack->rtt_ns ? ack->acked : 0;
 	int late, late_round, growing;
 
-	sg_path_sample(cc, ack, 0);
 	late = sg_dcvegas_late(cc, params, ack);
 	late_round = late || cc->dctcp.marked_bytes;
 	sg_dctcp_count(cc, params, measured, late ? measured : 0, ended);

@@ -11,7 +11,7 @@
 #ifndef SLUICE_CC_HIGHSPEED_H
 #define SLUICE_CC_HIGHSPEED_H
 
-#include "cc_path.h"
+#include "cc_state.h"
 
 #define SG_HIGHSPEED_LOW 38U
 #define SG_HIGHSPEED_HIGH 83000U
@@ -122,7 +122,6 @@ SG_NOINLINE int sg_highspeed_on_ack(struct sg_cc *cc,
 	sg_u32 acked = ack->acked;
 
 	sg_cc_round(cc, ack);
-	sg_path_sample(cc, ack, SG_PATH_FAR_FALL_NS);
 	if (ack->marked && !(cc->flags & SG_CC_CUT)) {
 		sg_cc_lost(cc, params, ack, sg_highspeed_keep(cc));
 		return 0;

@@ -68,4 +68,13 @@ SG_RARE int sg_path_sample(struct sg_cc *cc SG_NONNULL,
 	return 0;
 }
 
+/* The same for the algorithms that a path can unsuit. Not called by them: stacks are short. */
+SG_INLINE void sg_path_before(struct sg_cc *cc, sg_u32 algorithm, const struct sg_cc_ack *ack)
+{
+	if (algorithm == SG_CC_DCVEGAS || algorithm == SG_CC_VEGAS || algorithm == SG_CC_SWIFT)
+		sg_path_sample(cc, ack, 0);
+	else if (algorithm == SG_CC_RENO || algorithm == SG_CC_HIGHSPEED)
+		sg_path_sample(cc, ack, SG_PATH_FAR_FALL_NS);
+}
+
 #endif /* SLUICE_CC_PATH_H */

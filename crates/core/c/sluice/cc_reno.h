@@ -5,7 +5,7 @@
 #ifndef SLUICE_CC_RENO_H
 #define SLUICE_CC_RENO_H
 
-#include "cc_path.h"
+#include "cc_state.h"
 
 #define SG_RENO_KEEP_Q10 (SG_ONE_Q10 / 2)
 
@@ -13,7 +13,6 @@ SG_NOINLINE int sg_reno_on_ack(struct sg_cc *cc, const struct sg_params *params,
 			       const struct sg_cc_ack *ack)
 {
 	sg_cc_round(cc, ack);
-	sg_path_sample(cc, ack, SG_PATH_FAR_FALL_NS);
 	if (sg_cc_marked(cc, params, ack, SG_RENO_KEEP_Q10))
 		return 0;
 	if (sg_cc_may_grow(cc, ack))

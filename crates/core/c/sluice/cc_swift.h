@@ -97,7 +97,6 @@ SG_RARE int sg_swift_on_ack(struct sg_cc *cc SG_NONNULL,
 	sg_u64 target_ns;
 
 	sg_cc_round(cc, ack);
-	sg_path_sample(cc, ack, 0);
 	if (ack->rtt_ns)
 		cc->swift.delay_ns = ack->rtt_ns;
 	target_ns = sg_swift_target(cc, params, ack);

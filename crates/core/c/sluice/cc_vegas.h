@@ -74,7 +74,6 @@ SG_NOINLINE int sg_vegas_on_ack(struct sg_cc *cc, const struct sg_params *params
 	int ended = sg_cc_round_at(cc, ack, ack->snd_una - 1);
 	int growing;
 
-	sg_path_sample(cc, ack, 0);
 	sg_vegas_sample(cc, ack->rtt_ns);
 	if (sg_cc_marked(cc, params, ack, SG_RENO_KEEP_Q10))
 		return 0;

@@ -4,7 +4,6 @@
 mod net;
 
 mod adoption;
-mod blackhole;
 mod change;
 mod feedback;
 mod forgery;
