@@ -96,7 +96,9 @@ pub struct Lines;
 impl io::Write for Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let kept = ASIDE.with_borrow_mut(|aside| {
-            aside.as_mut().map(|aside| aside.extend_from_slice(line));
+            if let Some(aside) = aside.as_mut() {
+                aside.extend_from_slice(line);
+            }
             aside.is_some()
         });
         if !kept {
