@@ -59,8 +59,8 @@ pub const SOCKET: &str = "/run/sluicegate/switch.sock";
 /// Most flows of a port if the file does not say, as of an interface of the agent.
 pub const FLOW_QUOTA: u32 = 16_384;
 
-/// How long a receiver may take nothing if the file does not say, ns: as long as frames wait for one
-/// that has gone and may come back. A guest that is paused for a snapshot or for the end of its
+/// How long a receiver may take nothing if the file does not say, ns: as long as frames wait for
+/// one that has gone and may come back. A guest that is paused for a snapshot or for the end of its
 /// migration takes frames again before; one that is suspended does not hold up others for ever.
 pub const STALL_LIMIT_NS: u64 = RETURN_NS;
 

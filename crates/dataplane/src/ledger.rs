@@ -93,8 +93,8 @@ fn counted(epoch: u64, parts: u16) -> u64 {
     epoch << 16 | u64::from(parts)
 }
 
-/// Of a count by another thread: 1, the thread in 5 bits, the epoch in 44, the parts in 14, of which
-/// the last value stands for all.
+/// Of a count by another thread: 1, the thread in 5 bits, the epoch in 44, the parts in 14, of
+/// which the last value stands for all.
 const MARKED: u64 = 1 << 63;
 const MARK_PARTS: u32 = 14;
 const MARK_ALL: u64 = (1 << MARK_PARTS) - 1;

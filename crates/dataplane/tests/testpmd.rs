@@ -1,5 +1,6 @@
-//! A client of others: DPDK's `testpmd` has both ends. It sends a burst by each of two adapters, and
-//! sends back what comes. What circulates stays as much as it was if nothing is lost or doubled.
+//! A client of others: DPDK's `testpmd` has both ends. It sends a burst by each of two adapters,
+//! and sends back what comes. What circulates stays as much as it was if nothing is lost or
+//! doubled.
 
 mod common;
 

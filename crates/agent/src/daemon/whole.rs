@@ -2,8 +2,8 @@
 //!
 //! Every beginning of a policy is a policy: an empty one, one that ends behind a rule. A writer
 //! that writes a file in place shows them all, and one that finds the disk full leaves one of
-//! them. So a file that was written in place is taken only if it has no fewer rules and buckets than what is
-//! in force, and no mark of a cut. A file that was renamed into its place is whole.
+//! them. So a file that was written in place is taken only if it has no fewer rules and buckets
+//! than what is in force, and no mark of a cut. A file that was renamed into its place is whole.
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 

@@ -38,8 +38,8 @@ pub struct Health {
     pub looking_s: f64,
     /// Lines of its log that were lost.
     pub log_lines_lost: u64,
-    /// Interfaces that a pattern covers and on which the agent does not enforce; `None`: there is no
-    /// agent, or it has not said so.
+    /// Interfaces that a pattern covers and on which the agent does not enforce; `None`: there is
+    /// no agent, or it has not said so.
     pub left_out: Option<usize>,
 }
 

@@ -24,8 +24,8 @@ static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/xdp_port.bpf.o")));
 
 /// Has what an interface receives at these queues go to their sockets, but for what is for the host
-/// itself; `relayed` is what of this the switch relays (`Reserved` of the switch). The kernel undoes it when
-/// the last copy of the descriptor is closed, also because its process was killed.
+/// itself; `relayed` is what of this the switch relays (`Reserved` of the switch). The kernel
+/// undoes it when the last copy of the descriptor is closed, also because its process was killed.
 ///
 /// # Errors
 /// The kernel refuses the program, or another one is still there at this time.
