@@ -24,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Guest, PLAIN, REMEMBERS, frame, introduce, mac, number, until};
+use common::{Guest, PLAIN, REMEMBERS, frame, introduce, mac, number, switch_table, until};
 use rustix::{
     net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg, sockopt},
     process::{
@@ -139,7 +139,7 @@ impl Unit {
         let directory = std::env::temp_dir().join(directory);
         fs::create_dir_all(&directory).expect("a directory");
         let here = directory.display();
-        let mut text = format!("[switch]\nsocket = \"{here}/switch.sock\"\n{REMEMBERS}\n");
+        let mut text = switch_table(&format!("socket = \"{here}/switch.sock\"\n{REMEMBERS}"));
         for port in ["a", "b", "c"] {
             text += &format!("[[port]]\nname = \"{port}\"\nvhost_user = \"{here}/{port}.sock\"\n");
         }

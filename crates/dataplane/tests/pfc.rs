@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Guest, PLAIN, SIZE, cables::Place, frame, introduce, mac, number, until};
+use common::{Guest, PLAIN, SIZE, WAITS, cables::Place, frame, introduce, mac, number, until};
 use serde_json::{Value, json};
 use sluicegate_dataplane::{
     capture::Asked,
@@ -42,6 +42,9 @@ impl Switch {
         let mut text = place.text(name, &names, &format!("{PFC}{cable}"));
         let head = format!("[switch]\nlossless = [3]\nqueue = 64\n{switch}\n");
         text = text.replace("[switch]\n", &head);
+        if switch.contains("stall_limit") {
+            text = text.replace(WAITS, "");
+        }
         let thread = match switch.contains("threads") {
             true => "thread = 0\n",
             false => "",

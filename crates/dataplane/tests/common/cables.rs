@@ -14,7 +14,7 @@ use sluicegate_dataplane::{
     worker::Worker,
 };
 
-use super::{Guest, PLAIN, until};
+use super::{Guest, PLAIN, switch_table, until};
 
 /// A directory; gone when dropped.
 pub struct Place(PathBuf);
@@ -36,7 +36,7 @@ impl Place {
     /// The file of a switch with ports of guests, and a cable as its last port.
     pub fn text(&self, name: &str, guests: &[&str], cable: &str) -> String {
         let line = |key: &str, name: &str| format!("{key} = \"{}\"\n", self.at(name).display());
-        let mut text = format!("[switch]\n{}", line("socket", name));
+        let mut text = switch_table(&line("socket", name));
         for guest in guests {
             text += &format!(
                 "[[port]]\nname = \"{guest}\"\n{}",

@@ -60,6 +60,19 @@ pub const PLAIN: u64 = feature::VERSION_1 | feature::MERGEABLE | feature::PROTOC
 /// address are flooded, and those that find no room then are dropped.
 pub const REMEMBERS: &str = "ageing = \"100000s\"";
 
+/// A key of `[switch]`: frames for a receiver that takes nothing are kept however slow a test is.
+pub const WAITS: &str = "stall_limit = \"never\"\n";
+
+/// The table `[switch]` with these keys, and [`WAITS`] where they say nothing of it.
+pub fn switch_table(keys: &str) -> String {
+    let waits = if keys.contains("stall_limit") {
+        ""
+    } else {
+        WAITS
+    };
+    format!("[switch]\n{keys}\n{waits}")
+}
+
 /// Waits until something holds.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -86,7 +99,7 @@ impl Bench {
             std::env::temp_dir().join(format!("sg-switch-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory");
         let socket = directory.join("switch.sock");
-        let mut text = format!("[switch]\nsocket = \"{}\"\n{switch}\n", socket.display());
+        let mut text = switch_table(&format!("socket = \"{}\"\n{switch}", socket.display()));
         let threads = std::env::var("SG_THREADS").ok();
         if let Some(threads) = threads.filter(|_| !switch.contains("threads =")) {
             text += &format!("threads = {threads}\n");

@@ -8,6 +8,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use super::switch_table;
 use sluicegate_dataplane::control::{self, Ask};
 
 /// A switch as a process; killed when dropped.
@@ -23,7 +24,7 @@ impl Process {
         fs::create_dir_all(&directory).expect("a directory");
         let socket = |name: &str| directory.join(format!("{name}.sock"));
         let control = socket("switch");
-        let mut text = format!("[switch]\nsocket = \"{}\"\n{switch}\n", control.display());
+        let mut text = switch_table(&format!("socket = \"{}\"\n{switch}", control.display()));
         for (name, keys) in ports {
             let socket = socket(name);
             let socket = socket.display();
