@@ -314,7 +314,7 @@ static inline void check_clock(const struct sg_host *was, const struct sg_host *
 	if (!was->flow_exists || !seg->header_len || (seg->tcp_flags & SG_SYN) ||
 	    sg_needs_clock(&flow, seg))
 		return;
-	sg_step(&flow, seg, flow.seen_ns, &was->policy.slots[flow.rule].params, &out);
+	sg_step(&flow, seg, flow.seen_ns, &was->policy.slots[flow.rule].params, 0, &out);
 	flow.seen_ns = is->flow.seen_ns;
 	require(!memcmp(&flow, &is->flow, sizeof(flow)) &&
 			!memcmp(&out, &p->result.out, sizeof(out)),

@@ -134,6 +134,7 @@ stage "hostile frontends" switch env INPUTS="$MESSAGE_INPUTS" fuzz/run.sh 0 mess
 stage "hostile peers" switch env INPUTS="$RING_INPUTS" fuzz/run.sh 0 cables
 stage "seeds" sim scripts/seeds.sh "$out/seeds"
 stage "theory" sim cargo test --release --locked -q -p sluicegate-sim --test theory
+stage "far-paths" sim cargo test --release --locked -q -p sluicegate-sim --test far_paths -- --ignored --nocapture
 stage "large program" sim scripts/large-goal.sh
 if $root; then
 	stage "guest kernel" lab scripts/guest-kernel.sh

@@ -27,7 +27,7 @@ struct cc_vector {
 	struct sg_cc cc;
 	struct sg_cc_ack ack;
 };
-SG_ASSERT_SIZE(struct cc_vector, 184);
+SG_ASSERT_SIZE(struct cc_vector, 192);
 
 struct slot {
 	struct cc_vector vector;

@@ -509,6 +509,25 @@ SG_GLOBAL int sg_skb_charge_watched(struct __sk_buff *skb)
  */
 #define SG_CHARGED 0x100U
 
+/* What flows to each peer have met. Not pinned: nothing depends on what it was before. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SG_PATHS);
+	__type(key, sg_u32);
+	__type(value, struct sg_path);
+} paths SEC(".maps");
+
+/* Null where the step does not ask for it. */
+SG_NOINLINE struct sg_path *sg_path_here(const struct sg_flow *flow, const struct sg_packet *p)
+{
+	sg_u32 at;
+
+	if (flow->mode != SG_MODE_TWO_SIDED || p->seg.ack == flow->snd_una)
+		return 0;
+	at = sg_path_of(&p->key, &shape.hash_key);
+	return bpf_map_lookup_elem(&paths, &at);
+}
+
 SG_INLINE enum sg_fate sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p,
 				      sg_u8 direction, struct sg_verdict *out,
 				      sg_u32 *watched)
@@ -557,7 +576,8 @@ SG_INLINE enum sg_fate sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p
 		if (direction == SG_FROM_TENANT)
 			sg_from_tenant(&slot->flow, &p->seg, now_ns, params, out);
 		else
-			sg_to_tenant(&slot->flow, &p->seg, now_ns, params, out);
+			sg_to_tenant(&slot->flow, &p->seg, now_ns, params,
+				     sg_path_here(&slot->flow, p), out);
 		*watched |= out->edits & SG_EDIT_UNHELD;
 	}
 	sg_unlock(slot);

@@ -166,7 +166,7 @@ static int sg_wait_step(sg_u32 i __attribute__((unused)), struct sg_wait *wait)
 	return wait->locked;
 }
 
-SG_GLOBAL int sg_wait_for(sg_u32 at)
+SG_INLINE int sg_wait_for(sg_u32 at)
 {
 	struct sg_wait wait = { .at = at };
 

@@ -388,6 +388,7 @@ impl Instance {
         ] {
             maps::clear(&self.map(name)?)?;
         }
+        maps::zero(&self.map("paths")?)?;
         let cpus = libbpf_rs::num_possible_cpus().context("counting CPUs")?;
         let zeros = vec![plain::bytes::<Counters>(&[0; COUNTER_NAMES.len()]).to_vec(); cpus];
         self.map("counters")?

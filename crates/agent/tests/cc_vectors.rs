@@ -14,7 +14,7 @@ use sluicegate_core::{
 const VECTORS: u32 = 4000;
 const ETHERNET_BYTES: usize = 14;
 /// `struct cc_vector` of bpf/cc_vectors.bpf.c.
-const VECTOR_BYTES: usize = 184;
+const VECTOR_BYTES: usize = 192;
 const CC_AT: usize = 16 + size_of::<Params>();
 const CC_END: usize = CC_AT + size_of::<Cc>();
 
@@ -100,10 +100,14 @@ impl Random {
                 flight: self.size(),
                 window_used: self.below(2) as u8,
                 in_recovery: self.below(2) as u8,
-                pad: [0; 2],
+                on_path: self.below(2) as u8,
+                pad: 0,
+                path_acked: self.size(),
+                path_marked: self.size(),
             };
         }
         let acked = 1 + self.below(u64::from(cwnd));
+        let others = self.below(2) as u32 * self.below(u64::from(cwnd));
         let snd_una = last.snd_una.wrapping_add(acked);
         Ack {
             now_ns: last.now_ns.wrapping_add(self.next() % 10_000_000),
@@ -116,7 +120,12 @@ impl Random {
             flight: cwnd,
             window_used: u8::from(self.below(8) != 0),
             in_recovery: u8::from(self.below(8) == 0),
-            pad: [0; 2],
+            on_path: u8::from(self.below(8) != 0),
+            pad: 0,
+            path_acked: last.path_acked.wrapping_add(acked + others),
+            path_marked: last
+                .path_marked
+                .wrapping_add(self.below(2) as u32 * self.below(u64::from(acked + others))),
         }
     }
 

@@ -78,12 +78,17 @@ impl Shadowed {
 impl Enforcer for Shadowed {
     fn frame(&mut self, frame: &mut Vec<u8>, direction: Direction, now_ns: u64) -> Outcome {
         let before = frame.clone();
+        let key = self.key();
+        self.host.set_path(self.kernel.path(&key));
         let made = self.kernel.frame(frame, direction, now_ns);
         let outcome = self.host.frame(frame, direction, now_ns);
         let context = || format!("{direction:?} {before:02x?}: {outcome:?}");
         assert_eq!(made.passes, outcome.action == Action::Pass, "{}", context());
         assert_eq!(made.frame, *frame, "{}", context());
         self.compare_state(context);
+        if self.key() == key {
+            assert_eq!(self.kernel.path(&key), self.host.path(), "{}", context());
+        }
         if let Some(fack) = &outcome.fack {
             let made = self.kernel.fack(frame, now_ns);
             assert!(made.passes, "{}", context());

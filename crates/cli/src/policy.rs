@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use sluicegate_config::units::{format_bytes, format_rate};
+use sluicegate_core::cc::Algorithm;
 use sluicegate_policy::{Bucket, IpNet, Mode, Policy, Ports, Rule, Warning};
 
 use crate::output::{self, Failure};
@@ -98,13 +99,30 @@ fn describe(rule: &Rule) -> String {
     if let Some(mss) = rule.mss_bytes {
         treatment += &format!(", segments of an MSS of at most {mss}B");
     }
-    if rule.fallback != rule.algorithm && rule.fallback != rule.one_sided {
-        treatment += &format!(", {} where nothing is marked", rule.fallback);
-    }
+    treatment += &describe_fallback(rule);
     if let Some(rate_bps) = rule.rate_cap_bps {
         treatment += &format!(", at most {}", format_rate(rate_bps));
     }
     format!("{flows}: {treatment}")
+}
+
+/// What governs where the path does not suit the rule's algorithms.
+fn describe_fallback(rule: &Rule) -> String {
+    let used = [rule.algorithm, rule.one_sided];
+    let mut text = String::new();
+    if rule.k.is_none() && used.contains(&Algorithm::Dcvegas) {
+        text += ", K of dcvegas from the path";
+    }
+    if rule.swift.target.is_none() && used.contains(&Algorithm::Swift) {
+        text += ", target of swift from the path";
+    }
+    if !used.contains(&rule.fallback) {
+        text += &format!(
+            ", {} on far or noisy paths and where nothing is marked",
+            rule.fallback
+        );
+    }
+    text
 }
 
 fn describe_bucket(bucket: &Bucket) -> String {

@@ -129,8 +129,8 @@ fn an_agent_and_a_switch_are_seen_at_once_and_told_apart() {
         .collect();
     rules.sort();
     let wanted = [
-        ("ka", "of-agent", "dcvegas"),
-        ("kb", "of-agent", "dcvegas"),
+        ("ka", "of-agent", "cubic"),
+        ("kb", "of-agent", "cubic"),
         ("west", "of-switch", "cubic"),
     ];
     let wanted = wanted.map(|(tenant, rule, algorithm)| {

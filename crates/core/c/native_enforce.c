@@ -11,7 +11,8 @@ SG_ASSERT_AT(struct sg_host, counters, 19560);
 SG_ASSERT_AT(struct sg_host, half, 20088);
 SG_ASSERT_AT(struct sg_host, flow, 20160);
 SG_ASSERT_AT(struct sg_host, flow_exists, 20488);
-SG_ASSERT_SIZE(struct sg_host, 20496);
+SG_ASSERT_SIZE(struct sg_host, 20504);
+SG_ASSERT_AT(struct sg_host, path, 20496);
 SG_ASSERT_SIZE(struct sg_host_result, 92);
 SG_ASSERT_AT(struct sg_host_result, out, 56);
 SG_ASSERT_AT(struct sg_host_result, frame_len, 80);
@@ -44,4 +45,11 @@ sg_u32 sluice_flow_hash(const struct sg_flow_key *flow, const struct sg_hash_key
 sg_u32 sluice_flow_hash(const struct sg_flow_key *flow, const struct sg_hash_key *key)
 {
 	return sg_flow_hash(flow, key);
+}
+
+sg_u32 sluice_path_of(const struct sg_flow_key *flow, const struct sg_hash_key *key);
+
+sg_u32 sluice_path_of(const struct sg_flow_key *flow, const struct sg_hash_key *key)
+{
+	return sg_path_of(flow, key);
 }

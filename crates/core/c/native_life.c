@@ -17,13 +17,15 @@ sg_u32 sluice_fate_recalled(const struct sg_half_open *note, const struct sg_flo
 			    const struct sg_segment *seg, sg_u64 now_ns);
 sg_u32 sluice_life_segment(struct sg_flow *flow, sg_u32 answered, const struct sg_segment *seg,
 			   sg_u64 now_ns, const struct sg_params *params,
-			   struct sg_verdict *out);
+			   struct sg_path *path, struct sg_verdict *out);
 void sluice_life_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
-		      const struct sg_params *params, struct sg_verdict *out);
+		      const struct sg_params *params, struct sg_path *path,
+		      struct sg_verdict *out);
 sg_u32 sluice_run_room(const struct sg_flow *flow, sg_u32 una, const struct sg_segment *seg,
 		       const struct sg_verdict *out);
 sg_u32 sluice_run_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u32 packets,
-		       sg_u64 now_ns, const struct sg_params *params, struct sg_verdict *out);
+		       sg_u64 now_ns, const struct sg_params *params, struct sg_path *path,
+		       struct sg_verdict *out);
 sg_u32 sluice_life_claims(const struct sg_segment *seg);
 void sluice_life_refuse(const struct sg_segment *seg, sg_u32 trusted,
 			const struct sg_params *params, struct sg_verdict *out);
@@ -89,20 +91,21 @@ sg_u32 sluice_fate_recalled(const struct sg_half_open *note, const struct sg_flo
 }
 
 void sluice_life_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
-		      const struct sg_params *params, struct sg_verdict *out)
+		      const struct sg_params *params, struct sg_path *path,
+		      struct sg_verdict *out)
 {
-	sg_step(flow, seg, now_ns, params, out);
+	sg_step(flow, seg, now_ns, params, path, out);
 }
 
 /* The fate of a segment of `flow`, or of none (null), and its step if that is USE. */
 sg_u32 sluice_life_segment(struct sg_flow *flow, sg_u32 answered, const struct sg_segment *seg,
 			   sg_u64 now_ns, const struct sg_params *params,
-			   struct sg_verdict *out)
+			   struct sg_path *path, struct sg_verdict *out)
 {
 	enum sg_fate fate = sg_fate_of_segment(seg, flow, (int)answered);
 
 	if (fate == SG_FATE_USE)
-		sluice_life_step(flow, seg, now_ns, params, out);
+		sluice_life_step(flow, seg, now_ns, params, path, out);
 	return fate;
 }
 
@@ -113,9 +116,10 @@ sg_u32 sluice_run_room(const struct sg_flow *flow, sg_u32 una, const struct sg_s
 }
 
 sg_u32 sluice_run_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u32 packets,
-		       sg_u64 now_ns, const struct sg_params *params, struct sg_verdict *out)
+		       sg_u64 now_ns, const struct sg_params *params, struct sg_path *path,
+		       struct sg_verdict *out)
 {
-	return sg_run_step(flow, seg, packets, now_ns, params, out);
+	return sg_run_step(flow, seg, packets, now_ns, params, path, out);
 }
 
 sg_u32 sluice_life_claims(const struct sg_segment *seg)

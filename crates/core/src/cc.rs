@@ -220,8 +220,15 @@ pub struct Ack {
     pub window_used: u8,
     /// 1: fast recovery is not over.
     pub in_recovery: u8,
+    /// 1: the sums of its path are known.
+    pub on_path: u8,
     /// Zero.
-    pub pad: [u8; 2],
+    pub pad: u8,
+    /// Bytes acknowledged of all flows of the host to this peer, wrapping, with this ACK
+    /// ([`crate::path`]).
+    pub path_acked: u32,
+    /// Of these, bytes that met CE.
+    pub path_marked: u32,
 }
 
 const _: () = {
@@ -230,11 +237,12 @@ const _: () = {
     assert!(offset_of!(Cc, credit) == 20);
     assert!(offset_of!(Cc, flags) == 28);
     assert!(offset_of!(Cc, word) == 32);
-    assert!(size_of::<Ack>() == 40);
+    assert!(size_of::<Ack>() == 48);
     assert!(offset_of!(Ack, acked) == 8);
     assert!(offset_of!(Ack, snd_una) == 24);
     assert!(offset_of!(Ack, flight) == 32);
     assert!(offset_of!(Ack, in_recovery) == 37);
+    assert!(offset_of!(Ack, path_acked) == 40);
 };
 
 /// `c/native.c`.

@@ -15,7 +15,10 @@ use std::mem::{offset_of, size_of};
 
 pub use crate::segment::{Action, Direction, Segment, Verdict, ecn, edit, option, tcp};
 
-use crate::abi::{COUNTER_NAMES, Flow, FlowKey, HalfOpen, PolicyTable, Remembered, Scope};
+use crate::{
+    abi::{COUNTER_NAMES, Flow, FlowKey, HalfOpen, PolicyTable, Remembered, Scope},
+    path::Path,
+};
 
 /// An edit makes a frame at most this much longer (`SG_OPTION_LEN`).
 pub const OPTION_BYTES: usize = 8;
@@ -47,6 +50,7 @@ struct State {
     known: Remembered,
     flow_exists: u32,
     answered: u32,
+    path: Path,
 }
 
 unsafe extern "C" {
@@ -98,6 +102,7 @@ impl Host {
             known: Remembered::default(),
             flow_exists: 0,
             answered: 0,
+            path: Path::default(),
         }))
     }
 
@@ -171,6 +176,16 @@ impl Host {
         self.0.known = known;
     }
 
+    /// What the flows to its flow's peer have met.
+    pub fn path(&self) -> Path {
+        self.0.path
+    }
+
+    /// Other flows to that peer have met something, too.
+    pub fn set_path(&mut self, path: Path) {
+        self.0.path = path;
+    }
+
     /// Replaces the policy: parameters reach the flow at its next packet.
     pub fn set_policy(&mut self, policy: &PolicyTable) {
         self.0.policy = *policy;
@@ -195,6 +210,6 @@ const _: () = {
     assert!(offset_of!(FrameResult, out) == 56);
     assert!(offset_of!(FrameResult, frame_len) == 80);
     assert!(offset_of!(State, counters) == size_of::<PolicyTable>() + size_of::<Scope>());
-    assert!(size_of::<State>() == 20_496);
+    assert!(size_of::<State>() == 20_504);
     assert!(offset_of!(State, flow_exists) == 20_488);
 };

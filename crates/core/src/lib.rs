@@ -8,6 +8,7 @@ pub mod frame;
 pub mod hash;
 pub mod host;
 pub mod life;
+pub mod path;
 pub mod plain;
 pub mod segment;
 pub mod step;

@@ -10,6 +10,7 @@
 
 use crate::{
     abi::{Flow, HalfOpen, Params, RULE_NONE, Remembered},
+    path::Path,
     segment::{Segment, Verdict},
 };
 
@@ -36,6 +37,7 @@ unsafe extern "C" {
         seg: &Segment,
         now_ns: u64,
         params: &Params,
+        path: &mut Path,
         out: &mut Verdict,
     ) -> u32;
     fn sluice_life_step(
@@ -43,6 +45,7 @@ unsafe extern "C" {
         seg: &Segment,
         now_ns: u64,
         params: &Params,
+        path: &mut Path,
         out: &mut Verdict,
     );
     fn sluice_run_room(flow: &Flow, una: u32, seg: &Segment, out: &Verdict) -> u32;
@@ -52,6 +55,7 @@ unsafe extern "C" {
         packets: u32,
         now_ns: u64,
         params: &Params,
+        path: &mut Path,
         out: &mut Verdict,
     ) -> u32;
     fn sluice_life_claims(seg: &Segment) -> u32;
@@ -228,27 +232,42 @@ pub fn recalled(note: Option<&HalfOpen>, flow: &Flow, segment: &Segment, now_ns:
 }
 
 /// The fate of a segment that has this flow or none, and what its step says if that is
-/// [`Fate::Use`].
+/// [`Fate::Use`]. `path` is that of the flow ([`crate::path`]).
 pub fn segment(
     flow: Option<&mut Flow>,
     answered: bool,
     segment: &Segment,
     now_ns: u64,
     params: &Params,
+    path: &mut Path,
 ) -> (Fate, Verdict) {
     let mut verdict = Verdict::default();
     // SAFETY: see above.
     let fate = unsafe {
-        sluice_life_segment(flow, answered.into(), segment, now_ns, params, &mut verdict)
+        sluice_life_segment(
+            flow,
+            answered.into(),
+            segment,
+            now_ns,
+            params,
+            path,
+            &mut verdict,
+        )
     };
     (Fate::of(fate), verdict)
 }
 
 /// The step of a flow, where its fate is known.
-pub fn step(flow: &mut Flow, segment: &Segment, now_ns: u64, params: &Params) -> Verdict {
+pub fn step(
+    flow: &mut Flow,
+    segment: &Segment,
+    now_ns: u64,
+    params: &Params,
+    path: &mut Path,
+) -> Verdict {
     let mut verdict = Verdict::default();
     // SAFETY: see above.
-    unsafe { sluice_life_step(flow, segment, now_ns, params, &mut verdict) };
+    unsafe { sluice_life_step(flow, segment, now_ns, params, path, &mut verdict) };
     verdict
 }
 
@@ -270,10 +289,12 @@ pub fn run_step(
     packets: u32,
     now_ns: u64,
     params: &Params,
+    path: &mut Path,
 ) -> (Verdict, u32) {
     let mut verdict = Verdict::default();
     // SAFETY: see above.
-    let reports = unsafe { sluice_run_step(flow, segment, packets, now_ns, params, &mut verdict) };
+    let reports =
+        unsafe { sluice_run_step(flow, segment, packets, now_ns, params, path, &mut verdict) };
     (verdict, reports)
 }
 

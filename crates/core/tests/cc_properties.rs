@@ -58,14 +58,15 @@ prop_compose! {
 prop_compose! {
     fn any_ack()(
         now_ns in any::<u64>(),
-        sizes in prop::array::uniform7(any_size()),
+        sizes in prop::array::uniform9(any_size()),
         window_used in 0_u8..2,
         in_recovery in 0_u8..2,
+        on_path in 0_u8..2,
     ) -> Ack {
-        let [acked, marked, rtt_ns, min_rtt_ns, snd_una, snd_nxt, flight] = sizes;
+        let [acked, marked, rtt_ns, min_rtt_ns, snd_una, snd_nxt, flight, path_acked, path_marked] = sizes;
         Ack {
             now_ns, acked, marked, rtt_ns, min_rtt_ns, snd_una, snd_nxt, flight,
-            window_used, in_recovery, pad: [0; 2],
+            window_used, in_recovery, on_path, pad: 0, path_acked, path_marked,
         }
     }
 }

@@ -8,6 +8,7 @@ use sluicegate_core::{
         RULE_NONE, RULE_OBSERVE, Remembered,
     },
     life::{self, Fate, Opener, Rematch, Silence},
+    path::Path,
     segment::{Direction, Segment, Verdict, edit, option, tcp},
 };
 
@@ -200,10 +201,12 @@ fn a_segment_uses_its_flow() {
         &params(),
     );
     let first = data(Direction::FromTenant, ISN + 1);
-    let (fate, verdict) = life::segment(Some(&mut flow), false, &first, NOW_NS, &params());
+    let mut path = Path::default();
+    let flow_now = Some(&mut flow);
+    let (fate, verdict) = life::segment(flow_now, false, &first, NOW_NS, &params(), &mut path);
     assert_eq!((fate, verdict.action), (Fate::Use, 0));
     assert_eq!(flow.snd_nxt, ISN + 101, "it was stepped");
-    let (fate, verdict) = life::segment(None, false, &first, NOW_NS, &params());
+    let (fate, verdict) = life::segment(None, false, &first, NOW_NS, &params(), &mut path);
     assert_eq!((fate, verdict), (Fate::Make, Verdict::default()));
 }
 

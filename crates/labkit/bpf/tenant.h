@@ -149,8 +149,10 @@ static __always_inline void tenant_ack(struct tenant *t, struct tcp_sock *tp,
 	ack->flight = sg_sat32(((sg_u64)tp->packets_out + acked) * t->cc.mss);
 	ack->window_used = (sg_u8)tenant_window_used(t, tp);
 	ack->in_recovery = 0;
-	ack->pad[0] = 0;
-	ack->pad[1] = 0;
+	ack->on_path = 0;
+	ack->pad = 0;
+	ack->path_acked = 0;
+	ack->path_marked = 0;
 }
 
 static __always_inline void tenant_start(struct sock *sk, sg_u32 algorithm)

@@ -205,9 +205,10 @@ impl Rule {
 
     fn params(&self, rule_id: u16) -> Params {
         let (k_bytes, k_segments, k_delay_ns) = match self.k {
-            Threshold::Bytes(bytes) => (bytes, 0, 0),
-            Threshold::Segments(segments) => (0, segments, 0),
-            Threshold::Delay(delay) => (0, 0, saturate(delay.as_nanos())),
+            None => (0, 0, 0),
+            Some(Threshold::Bytes(bytes)) => (bytes, 0, 0),
+            Some(Threshold::Segments(segments)) => (0, segments, 0),
+            Some(Threshold::Delay(delay)) => (0, 0, saturate(delay.as_nanos())),
         };
         Params {
             algorithm: self.algorithm as u8,
@@ -234,7 +235,7 @@ impl Rule {
             rule_id,
             mss: self.mss_bytes.unwrap_or(0),
             rate_cap: self.rate_cap_bps.map_or(0, |bps| (bps / 8).max(1)),
-            swift_target_ns: saturate(self.swift.target.as_nanos()),
+            swift_target_ns: (self.swift.target).map_or(0, |target| saturate(target.as_nanos())),
             swift_range_ns: saturate(self.swift.range.as_nanos()),
             swift_ai_q10: q10(self.swift.ai) as u16,
             swift_beta_q10: q10(self.swift.beta) as u16,

@@ -17,6 +17,7 @@ mod place;
 mod read;
 mod reverse;
 pub mod rule;
+mod threshold;
 mod warning;
 mod way_out;
 

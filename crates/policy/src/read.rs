@@ -53,6 +53,15 @@ impl Policy {
                 snippet: String::new(),
             }
         });
+        let absolute = policy.absolute_thresholds().into_iter();
+        let absolute = absolute.map(|(index, complaint)| {
+            let item = rules[index].item();
+            Warning {
+                weight: Weight::Warning,
+                problem: item.place().problem(item.path(), complaint),
+                snippet: String::new(),
+            }
+        });
         let ways_out = policy.ways_out().into_iter().map(|way_out| {
             let item = match way_out.at {
                 At::Rule(index) => rules[index].item(),
@@ -64,7 +73,7 @@ impl Policy {
                 snippet: way_out.snippet,
             }
         });
-        let warnings = one_way.chain(ways_out).collect();
+        let warnings = one_way.chain(absolute).chain(ways_out).collect();
         Ok((policy, warnings))
     }
 
@@ -157,7 +166,7 @@ fn read_rule(table: Table<'_>) -> Rule {
         window_cap_bytes: read_window(&table, "window_cap").unwrap_or(default.window_cap_bytes),
         rate_cap_bps: read_rate_cap(&table),
         window_bytes: read_fixed_window(&table, &used),
-        k: table.parse("k", parse_threshold).unwrap_or(default.k),
+        k: table.parse("k", parse_threshold),
         vegas_backlog,
         swift: read_swift(&table),
         mss_bytes: read_mss(&table),
@@ -179,8 +188,10 @@ fn small(table: &Table<'_>, key: &'static str, low: u8, high: u8) -> Option<u8> 
     u8::try_from(value).ok()
 }
 
+/// A rule that names K means DC-Vegas.
 fn read_one_sided(table: &Table<'_>, algorithm: Algorithm) -> Algorithm {
     let default = match algorithm.needs() {
+        Needs::Peer if table.get("k").is_some() => Algorithm::Dcvegas,
         Needs::Peer => Rule::default().one_sided,
         Needs::Nothing => algorithm,
     };
@@ -203,22 +214,28 @@ fn read_one_sided(table: &Table<'_>, algorithm: Algorithm) -> Algorithm {
     }
 }
 
-/// Where the path drops and never marks, an algorithm that lives on marks is only Reno; one that
-/// works from one side does not miss them.
+/// Keys that say how much delay, or how large a window, is right for the paths of a rule.
+const THRESHOLDS: [&str; 5] = ["k", "vegas_alpha", "vegas_beta", "swift_target", "window"];
+
+/// CUBIC where the path does not suit the rule's algorithms, unless the rule names a threshold: then
+/// the operator knows the path.
 fn read_fallback(table: &Table<'_>, algorithm: Algorithm, one_sided: Algorithm) -> Algorithm {
-    if algorithm.needs() == Needs::Nothing {
+    let used = [one_sided, algorithm];
+    if used == [Algorithm::Cubic; 2] {
         table.refuse(
             "fallback",
-            &format!(
-                "stands in for {} on a path that does not mark, which this rule does not use",
-                names(|it| it.needs() == Needs::Peer).join(" and ")
-            ),
+            "stands in for algorithms that a path does not suit, and cubic suits every path",
         );
         return algorithm;
     }
+    let named = |it: &&Algorithm| {
+        let mut keys = it.keys().iter().filter(|key| THRESHOLDS.contains(key));
+        keys.any(|key| table.get(key).is_some())
+    };
+    let known = used.iter().find(named).copied();
     table
         .choice("fallback", &Algorithm::NAMES)
-        .unwrap_or(one_sided)
+        .unwrap_or(known.unwrap_or(Algorithm::Cubic))
 }
 
 fn read_place(table: &Table<'_>) -> Where {
@@ -570,7 +587,7 @@ fn read_swift(table: &Table<'_>) -> Swift {
     };
     let number = |key, low, high| table.number(key, low..=high);
     Swift {
-        target: delay("swift_target", Duration::from_micros(1)).unwrap_or(default.target),
+        target: delay("swift_target", Duration::from_micros(1)),
         range: delay("swift_range", Duration::ZERO).unwrap_or(default.range),
         ai: number("swift_ai", 0.01, 16.0).unwrap_or(default.ai),
         beta: number("swift_beta", 0.01, 1.0).unwrap_or(default.beta),

@@ -55,7 +55,8 @@ pub struct Rule {
     pub algorithm: Algorithm,
     /// Algorithm when only this end enforces.
     pub one_sided: Algorithm,
-    /// Algorithm between two enforcing hosts where the path drops packets and never marks one.
+    /// Algorithm where the path shows that the rule's does not suit it: it is far or noisy, or
+    /// drops packets and never marks one.
     pub fallback: Algorithm,
     /// DCTCP priority, 0..=1; 1 is DCTCP.
     pub beta: f64,
@@ -69,8 +70,8 @@ pub struct Rule {
     pub rate_cap_bps: Option<u64>,
     /// Window of `fixed` in bytes.
     pub window_bytes: Option<u32>,
-    /// Queueing that `dcvegas` takes for congestion.
-    pub k: Threshold,
+    /// Queueing that `dcvegas` takes for congestion; `None` = as much as the path itself has.
+    pub k: Option<Threshold>,
     /// Lower and upper backlog of `vegas` in segments.
     pub vegas_backlog: (u8, u8),
     /// Constants of `swift`.
@@ -101,16 +102,16 @@ impl Default for Rule {
             vlan: None,
             mode: Mode::Observe,
             algorithm: Algorithm::Dctcp,
-            one_sided: Algorithm::Dcvegas,
-            fallback: Algorithm::Dcvegas,
+            one_sided: Algorithm::Cubic,
+            fallback: Algorithm::Cubic,
             beta: 1.0,
             beta_growth: true,
             gain_shift: 4,
             window_cap_bytes: abi::WINDOW_MAX,
             rate_cap_bps: None,
             window_bytes: None,
-            // For 10 Gb/s, as Swift's; tenants' own stacks have theirs in core's stack.h.
-            k: Threshold::Delay(Duration::from_micros(25)),
+            // Tenants' own stacks have theirs in core's stack.h.
+            k: None,
             vegas_backlog: (2, 4),
             swift: Swift::default(),
             mss_bytes: None,
@@ -213,8 +214,9 @@ pub enum Threshold {
 /// Constants of `swift`, by the paper's names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Swift {
-    /// Base target: the RTT at which the largest windows neither grow nor shrink, below 4 s.
-    pub target: Duration,
+    /// Base target: the RTT at which the largest windows neither grow nor shrink, below 4 s;
+    /// `None` = from the path's own RTT.
+    pub target: Option<Duration>,
     /// fs_range: how much longer an RTT the smallest windows have, below 4 s.
     pub range: Duration,
     /// Segments that are added per RTT, above 0 to 16.
@@ -228,7 +230,7 @@ pub struct Swift {
 impl Default for Swift {
     fn default() -> Self {
         Self {
-            target: Duration::from_micros(100),
+            target: None,
             range: Duration::from_micros(100),
             ai: 1.0,
             beta: 0.8,

@@ -25,7 +25,7 @@ fn an_explanation_says_why_earlier_rules_do_not_match() {
         "rule 1 does not match: destination 10.0.0.2 is not in 10.9.0.0/16\n\
          rule 2 does not match: neither port 1 nor 2 is 80\n\
          rule 3 \"rest\" decides: mode enforce, dctcp if the peer enforces \
-         (its prefix is trusted), else dcvegas\n\
+         (its prefix is trusted), else cubic\n\
          rule 3 \"rest\" decides the other way: with this policy the peer enforces"
     );
 }
@@ -67,8 +67,8 @@ fn an_explanation_says_what_a_rule_that_observes_computes_and_what_it_would_enfo
     assert_eq!(
         explained(&policy),
         "rule 1 \"look\" decides: mode observe, which edits nothing and computes dctcp if the tenants agree on ECN, \
-         else dcvegas\n\
-         with mode enforce: dcvegas (the peer's prefix is not trusted)"
+         else cubic\n\
+         with mode enforce: cubic (the peer's prefix is not trusted)"
     );
 }
 

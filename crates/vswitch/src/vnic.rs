@@ -13,6 +13,7 @@ use sluicegate_core::{
         Scope,
     },
     life::{self, Fate, Opener, Rematch, Silence},
+    path::Paths,
     segment::{Segment, Verdict, edit, tcp},
     step::Counters,
 };
@@ -94,6 +95,8 @@ struct Interface {
 struct Tracked {
     flow: Flow,
     ends: FlowKey,
+    /// The place of its path.
+    path: u16,
     /// A SYN/ACK that answers nothing known has come.
     answered: bool,
 }
@@ -109,6 +112,8 @@ pub struct Vnics<K> {
     /// Half-open connections of interfaces that have used up their share of `half_open`.
     crowd: Table<(K, Opener), HalfOpen>,
     remembered: Table<K, Remembered>,
+    /// What flows to each peer have met.
+    paths: Paths,
     /// The time of the next sweep, and the place at which it begins.
     sweep_ns: u64,
     sweep_from: usize,
@@ -134,6 +139,7 @@ impl<K: Connection> Vnics<K> {
             half_open: Table::new(limits.half_open, hash_key),
             crowd: Table::new(limits.half_open, hash_key),
             remembered: Table::new(limits.remembered, hash_key),
+            paths: Paths::new(hash_key),
             sweep_ns: 0,
             sweep_from: 0,
             counters: Counters::default(),
@@ -245,7 +251,9 @@ impl<K: Connection> Vnics<K> {
         };
         let tracked = self.flows.value(place);
         let params = params(&self.policy, tracked.flow.rule);
-        let (verdict, adds) = life::run_step(&mut tracked.flow, segment, packets, now_ns, params);
+        let path = self.paths.at(tracked.path);
+        let flow = &mut tracked.flow;
+        let (verdict, adds) = life::run_step(flow, segment, packets, now_ns, params, path);
         let reports = reports + adds;
         self.counters
             .run(segment, &verdict, packets.into(), reports.into());
@@ -387,17 +395,19 @@ impl<K: Connection> Vnics<K> {
         self.una = tracked.flow.snd_una;
         let params = params(&self.policy, tracked.flow.rule);
         let (flow, answered) = (Some(&mut tracked.flow), tracked.answered);
-        let (mut fate, verdict) = life::segment(flow, answered, segment, now_ns, params);
+        let path = self.paths.at(tracked.path);
+        let (mut fate, verdict) = life::segment(flow, answered, segment, now_ns, params, path);
         if fate == Fate::Use {
             return verdict;
         }
         let flow = tracked.flow;
         let note = self.half(connection, Opener::Unseen);
         fate = life::recalled(note, &flow, segment, now_ns);
-        self.flows.value(place).answered = fate == Fate::Recall;
+        let tracked = self.flows.value(place);
+        tracked.answered = fate == Fate::Recall;
         if fate != Fate::Make {
-            let flow = &mut self.flows.value(place).flow;
-            return life::step(flow, segment, now_ns, params);
+            let path = self.paths.at(tracked.path);
+            return life::step(&mut tracked.flow, segment, now_ns, params, path);
         }
         self.stray(connection, fate, segment, now_ns, ends)
     }
@@ -455,6 +465,7 @@ impl<K: Connection> Vnics<K> {
         let tracked = Tracked {
             flow,
             ends: *ends,
+            path: self.paths.place(ends),
             answered: false,
         };
         if let Some(place) = self.flows.find(&connection) {

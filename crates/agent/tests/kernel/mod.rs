@@ -13,6 +13,7 @@ use sluicegate_core::{
     },
     hash::flow_hash,
     host::Direction,
+    path::{Path, Paths},
 };
 
 /// `struct __sk_buff`, of which only four fields are set.
@@ -183,6 +184,12 @@ impl Kernel {
                 map.delete(&key).unwrap();
             }
         }
+        let paths = self.map("paths");
+        for index in 0..paths.max_entries() {
+            paths
+                .update(&index.to_ne_bytes(), &[0; 8], MapFlags::ANY)
+                .unwrap();
+        }
         let cpus = libbpf_rs::num_possible_cpus().unwrap();
         let zeros = vec![vec![0; COUNTER_NAMES.len() * 8]; cpus];
         self.map("counters")
@@ -194,6 +201,12 @@ impl Kernel {
     /// Forgets every flow.
     pub fn forget_flows(&self) {
         self.run("forget_flows", &[0; 64], 0, 0);
+    }
+
+    /// What the flows to this one's peer have met.
+    pub fn path(&self, key: &FlowKey) -> Path {
+        let place = u32::from(Paths::new(HashKey::FIXED).place(key));
+        self.read("paths", &place).expect("an array's entry")
     }
 
     pub fn half_open(&self, key: &FlowKey) -> Option<HalfOpen> {

@@ -89,22 +89,28 @@ SG_INLINE void sg_cc_init(struct sg_cc *cc, const struct sg_params *params,
 
 /*
  * Goes on with another algorithm from the window that the one before had: the policy
- * has changed, or the path has shown that it does not suit.
+ * has changed, or the path has shown that it does not suit. Slow start that is not over
+ * goes on as well; `fixed` has none.
  */
 SG_INLINE void sg_cc_change(struct sg_cc *cc, const struct sg_params *params, sg_u32 algorithm,
 			    sg_u32 snd_nxt)
 {
+	sg_u16 flags;
 	sg_u32 cwnd = cc->cwnd;
+	sg_u32 ssthresh = cc->algorithm == SG_CC_FIXED ? cwnd : sg_max32(cc->ssthresh, cwnd);
 
+	flags = cc->flags & SG_CC_UNSUITED;
 	sg_cc_init(cc, params, algorithm, cc->mss);
+	cc->flags = flags;
 	cc->cwnd = sg_cc_bounded(cc, params, cwnd);
-	cc->ssthresh = cc->cwnd;
+	cc->ssthresh = sg_max32(cc->cwnd, ssthresh);
 	cc->round_end = snd_nxt;
 }
 
 SG_INLINE void sg_cc_on_ack(struct sg_cc *cc, const struct sg_params *params,
 			    sg_u32 algorithm, const struct sg_cc_ack *ack)
 {
+	sg_path_before(cc, algorithm, ack);
 	switch (algorithm) {
 		SG_ALGORITHMS(SG_CC_CASE_ACK)
 	default:

@@ -9,6 +9,10 @@
  * F is the fraction of a window's bytes that met CE. beta = 1 is DCTCP, beta = 0
  * backs off by the whole of alpha. Loss and timeout are New Reno's.
  *
+ * Flows of a host to one peer share F, and are cut when any of them is marked (ours;
+ * path.h says why): F and the moments of cuts then are the same for all of them,
+ * whatever phase of the queue each one meets, and equal flows come to equal windows.
+ *
  * Growth is New Reno's for beta = 1. A smaller beta also grows more slowly (ours;
  * SG_RULE_CUT_ONLY leaves it out). The paper's rule lacks this: flows that meet the
  * same marks and grow alike settle where growth = w alpha (1 - beta / 2), so that
@@ -61,11 +65,57 @@ SG_INLINE void sg_dctcp_count(struct sg_cc *cc, const struct sg_params *params,
 	cc->dctcp.marked_bytes = 0;
 }
 
-/* w (1 - (alpha - alpha beta / 2)), not bounded. */
+/*
+ * A flow goes by the marks of its path as long as its own fraction is within this factor of the
+ * path's. Beyond it the flow meets another queue (another of several paths), or somebody's marks
+ * are not the network's: it goes by its own. So flows that are not marked lose nothing to
+ * others, and one that is marked much more than others finds no excuse in them.
+ */
+#define SG_DCTCP_PATH_RATIO 4U
+
+SG_INLINE int sg_dctcp_on_path(const struct sg_cc *cc)
+{
+	sg_u64 own = cc->dctcp.alpha_q20, path = cc->dctcp.path_alpha_q20;
+
+	return (cc->flags & SG_CC_PATH) && own && own * SG_DCTCP_PATH_RATIO >= path &&
+	       path * SG_DCTCP_PATH_RATIO >= own;
+}
+
+/* Sums that have grown by more are of another table. */
+#define SG_DCTCP_PATH_MAX (1U << 31)
+
+/*
+ * The path's alpha, once a round as the flow's own. Returns whether the path has marked since it
+ * was last asked, beyond what a cut in progress answers (`was_cut` before this ACK).
+ */
+SG_INLINE int sg_dctcp_path(struct sg_cc *cc, const struct sg_params *params,
+			    const struct sg_cc_ack *ack, int round_ended, int was_cut)
+{
+	sg_u32 acked = ack->path_acked - cc->dctcp.path_acked;
+	sg_u32 marked = ack->path_marked - cc->dctcp.path_marked;
+	int begins = !(cc->flags & SG_CC_PATH) || acked > SG_DCTCP_PATH_MAX;
+	int news = !begins && !was_cut && ack->path_marked != cc->dctcp.path_seen;
+
+	if (begins)
+		cc->dctcp.path_alpha_q20 = cc->dctcp.alpha_q20;
+	else if (round_ended && acked)
+		cc->dctcp.path_alpha_q20 = sg_dctcp_alpha(cc->dctcp.path_alpha_q20, marked, acked,
+							  params->g_shift);
+	if (begins || round_ended) {
+		cc->dctcp.path_acked = ack->path_acked;
+		cc->dctcp.path_marked = ack->path_marked;
+	}
+	cc->dctcp.path_seen = ack->path_marked;
+	cc->flags |= SG_CC_PATH;
+	return news;
+}
+
+/* w (1 - (alpha - alpha beta / 2)), not bounded; alpha is the path's, if the flow goes by that. */
 SG_INLINE sg_u32 sg_dctcp_reduced(const struct sg_cc *cc, sg_u32 beta_q10)
 {
 	sg_u64 beta = sg_min32(beta_q10, SG_ONE_Q10);
-	sg_u64 alpha_q20 = sg_min32(cc->dctcp.alpha_q20, SG_ONE_Q20);
+	sg_u32 alpha = sg_dctcp_on_path(cc) ? cc->dctcp.path_alpha_q20 : cc->dctcp.alpha_q20;
+	sg_u64 alpha_q20 = sg_min32(alpha, SG_ONE_Q20);
 	sg_u64 factor_q20 = alpha_q20 - (alpha_q20 * beta >> 11);
 
 	return sg_sat32(cc->cwnd - ((sg_u64)cc->cwnd * factor_q20 >> 20));
@@ -88,10 +138,14 @@ SG_NOINLINE int sg_dctcp_on_ack(struct sg_cc *cc, const struct sg_params *params
 				const struct sg_cc_ack *ack)
 {
 	sg_u32 marked = sg_min32(ack->marked, ack->acked);
+	int was_cut = cc->flags & SG_CC_CUT, ended = sg_cc_round(cc, ack), met = marked > 0;
 
 	/* alpha before the cut: a mark is answered with what its own window showed. */
-	sg_dctcp_count(cc, params, ack->acked, marked, sg_cc_round(cc, ack));
-	if (marked && !(cc->flags & SG_CC_CUT))
+	sg_dctcp_count(cc, params, ack->acked, marked, ended);
+	if (ack->on_path && sg_dctcp_path(cc, params, ack, ended, was_cut) &&
+	    sg_dctcp_on_path(cc))
+		met = 1;
+	if (met && !(cc->flags & SG_CC_CUT))
 		sg_cc_cut_to(cc, params, ack,
 			     sg_dctcp_reduced(cc, params->beta_q10));
 	else if (sg_cc_may_grow(cc, ack))

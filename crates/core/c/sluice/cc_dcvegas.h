@@ -21,6 +21,7 @@
 #define SLUICE_CC_DCVEGAS_H
 
 #include "cc_dctcp.h"
+#include "cc_path.h"
 
 /*
  * Does this ACK say q > K? w is what was in flight, where the application kept
@@ -37,6 +38,8 @@ SG_INLINE int sg_dcvegas_late(const struct sg_cc *cc, const struct sg_params *pa
 	if (!ack->min_rtt_ns || ack->rtt_ns <= ack->min_rtt_ns)
 		return 0;
 	delay_ns = ack->rtt_ns - ack->min_rtt_ns;
+	if (!backlog && !params->k_delay_ns)
+		return delay_ns > sg_path_slack_ns(cc, window, ack->rtt_ns);
 	if (!backlog)
 		return delay_ns > params->k_delay_ns;
 	return sg_mul_div(window, delay_ns, ack->rtt_ns) > backlog;
@@ -59,11 +62,11 @@ SG_NOINLINE int sg_dcvegas_on_ack(struct sg_cc *cc, const struct sg_params *para
 				  const struct sg_cc_ack *ack)
 {
 	int ended = sg_cc_round(cc, ack);
-	int late = sg_dcvegas_late(cc, params, ack);
 	sg_u32 measured = ack->rtt_ns ? ack->acked : 0;
-	int late_round = late || cc->dctcp.marked_bytes;
-	int growing;
+	int late, late_round, growing;
 
+	late = sg_dcvegas_late(cc, params, ack);
+	late_round = late || cc->dctcp.marked_bytes;
 	sg_dctcp_count(cc, params, measured, late ? measured : 0, ended);
 	if (sg_cc_marked(cc, params, ack, SG_RENO_KEEP_Q10))
 		return 0;

@@ -19,6 +19,9 @@ enum sg_cc_flags {
 	SG_CC_HOLD = 1 << 2,      /* no growth until the cut's window is acknowledged */
 	SG_CC_TIMED_OUT = 1 << 3, /* no ACK since the last timeout */
 	SG_CC_EPOCH = 1 << 4,     /* cubic: the epoch has begun */
+	SG_CC_FULL = 1 << 5,      /* the window was full, and ACKs have come close together since */
+	SG_CC_UNSUITED = 1 << 6,  /* delay is no sign of congestion on this path */
+	SG_CC_PATH = 1 << 7,      /* dctcp: what is known of the path is valid */
 };
 
 struct sg_cc {
@@ -38,6 +41,10 @@ struct sg_cc {
 			sg_u32 alpha_q20;   /* fraction marked, 0..SG_ONE_Q20 */
 			sg_u32 acked_bytes; /* this round */
 			sg_u32 marked_bytes;
+			sg_u32 path_alpha_q20; /* SG_CC_PATH: of all flows on the path */
+			sg_u32 path_acked;     /* the same: their sums when this round began */
+			sg_u32 path_marked;
+			sg_u32 path_seen;      /* the same: marks that have been answered */
 		} dctcp; /* also dcvegas, where late bytes take the place of marked ones */
 		struct {
 			sg_u64 epoch_ns;  /* when this congestion avoidance began */
@@ -51,6 +58,13 @@ struct sg_cc {
 			sg_u32 rtt_ns;  /* smallest of this round */
 			sg_u32 samples; /* of this round */
 		} vegas;
+		struct {
+			sg_u64 own[2];   /* dcvegas, vegas, swift: as above and below */
+			sg_u32 last_ns;  /* last RTT sample */
+			sg_u32 window;   /* bytes, with the last sample */
+			sg_u32 explained_ns; /* RTTs may still fall by this after cuts */
+			sg_u32 score;    /* RTTs that fall by themselves, lately */
+		} path; /* cc_path.h */
 		struct {
 			sg_u64 rtt_sum_ns; /* this round */
 			sg_u32 samples;    /* this round */
@@ -83,9 +97,12 @@ struct sg_cc_ack {
 	sg_u32 flight;      /* bytes outstanding before this ACK */
 	sg_u8 window_used;  /* the flow filled its window: growth is earned (RFC 7661) */
 	sg_u8 in_recovery;  /* fast recovery is not over; 0 after a timeout, where slow start begins at once */
-	sg_u8 pad[2];
+	sg_u8 on_path;      /* the sums of its path are known */
+	sg_u8 pad;
+	sg_u32 path_acked;  /* on_path: of all flows of the host to this peer (path.h), with this ACK */
+	sg_u32 path_marked;
 };
-SG_ASSERT_SIZE(struct sg_cc_ack, 40);
+SG_ASSERT_SIZE(struct sg_cc_ack, 48);
 
 #define SG_SSTHRESH_UNKNOWN 0xffffffffU
 

@@ -22,14 +22,28 @@
 #ifndef SLUICE_CC_SWIFT_H
 #define SLUICE_CC_SWIFT_H
 
-#include "cc_state.h"
+#include "cc_path.h"
 
 /* 1 / sqrt(w) in 1/65536, of 100 segments (the paper's) and of 2, the smallest window here. */
 #define SG_SWIFT_ROOT_MIN_Q16 6554U
 #define SG_SWIFT_ROOT_MAX_Q16 46341U
 
+/* Queueing that is no congestion where the rule names no target. */
+#define SG_SWIFT_QUEUE_NS 100000U
+
+/* The target of the largest windows: the rule's, or beyond the path's own RTT. */
+SG_INLINE sg_u64 sg_swift_base(const struct sg_cc *cc, const struct sg_params *params,
+			       const struct sg_cc_ack *ack)
+{
+	if (params->swift_target_ns)
+		return params->swift_target_ns;
+	return ack->min_rtt_ns + sg_max64(SG_SWIFT_QUEUE_NS,
+					  sg_path_slack_ns(cc, cc->cwnd, cc->swift.delay_ns));
+}
+
 /* The RTT at which this window is neither too large nor too small. */
-SG_INLINE sg_u64 sg_swift_target(const struct sg_cc *cc, const struct sg_params *params)
+SG_INLINE sg_u64 sg_swift_target(const struct sg_cc *cc, const struct sg_params *params,
+				 const struct sg_cc_ack *ack)
 {
 	/* One byte more than the window: never 0. */
 	sg_u64 root_q16 = sg_sqrt(((sg_u64)cc->mss << 32) / (cc->cwnd + 1ULL));
@@ -37,7 +51,7 @@ SG_INLINE sg_u64 sg_swift_target(const struct sg_cc *cc, const struct sg_params 
 	/* No comparison of a constant, which would have the verifier keep values apart. */
 	root_q16 = root_q16 < SG_SWIFT_ROOT_MIN_Q16 ? SG_SWIFT_ROOT_MIN_Q16 :
 		   root_q16 > SG_SWIFT_ROOT_MAX_Q16 ? SG_SWIFT_ROOT_MAX_Q16 : root_q16;
-	return params->swift_target_ns +
+	return sg_swift_base(cc, params, ack) +
 	       sg_mul_div(params->swift_range_ns, root_q16 - SG_SWIFT_ROOT_MIN_Q16,
 			  SG_SWIFT_ROOT_MAX_Q16 - SG_SWIFT_ROOT_MIN_Q16);
 }
@@ -80,11 +94,12 @@ SG_RARE int sg_swift_on_ack(struct sg_cc *cc SG_NONNULL,
 			    const struct sg_params *params SG_NONNULL,
 			    const struct sg_cc_ack *ack SG_NONNULL)
 {
-	sg_u64 target_ns = sg_swift_target(cc, params);
+	sg_u64 target_ns;
 
 	sg_cc_round(cc, ack);
 	if (ack->rtt_ns)
 		cc->swift.delay_ns = ack->rtt_ns;
+	target_ns = sg_swift_target(cc, params, ack);
 	if (sg_cc_marked(cc, params, ack, sg_swift_keep(params)))
 		return 0;
 	if (cc->swift.delay_ns < target_ns) {

@@ -15,6 +15,7 @@
 
 #include "adopt.h"
 #include "loss.h"
+#include "path.h"
 #include "receive.h"
 #include "window.h"
 
@@ -292,6 +293,20 @@ SG_INLINE int sg_window_used(const struct sg_flow *flow, sg_u32 flight)
 }
 
 /*
+ * Of ACKs that come together each finds less in flight than the one before it, until the tenant
+ * has answered the first: taken one by one they would earn next to nothing. So those that
+ * follow a full window by an eighth of an RTT, one by one, are answered as the first.
+ */
+SG_INLINE int sg_growth_is_earned(struct sg_flow *flow, sg_u32 flight, sg_u64 now_ns)
+{
+	if (sg_window_used(flow, flight))
+		flow->cc.flags |= SG_CC_FULL;
+	else if (sg_since(now_ns, flow->progress_ns) > flow->srtt_ns / 8)
+		flow->cc.flags &= (sg_u16)~SG_CC_FULL;
+	return !!(flow->cc.flags & SG_CC_FULL);
+}
+
+/*
  * Marks in sequence space that snd_una has passed move along with it, so that
  * none is ever so far behind that it seems to lie ahead.
  */
@@ -306,12 +321,12 @@ SG_INLINE void sg_pass_marks(struct sg_flow *flow)
 	flow->fack_round = sg_seq_max(flow->fack_round, flow->snd_una);
 }
 
-/* snd_una advances. */
+/* snd_una advances. `path`: the sums of the flow's path, null = not kept. */
 SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *seg,
 			       sg_u64 now_ns, const struct sg_params *params,
-			       struct sg_verdict *out)
+			       struct sg_path *path, struct sg_verdict *out)
 {
-	sg_u32 flight = sg_flight(flow);
+	sg_u32 flight = sg_flight(flow), algorithm;
 	struct sg_cc_ack ack;
 
 	sg_ack_facts(&ack, flow, now_ns);
@@ -326,6 +341,7 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 		flow->bytes_marked += ack.acked;
 	}
 	flow->bytes_acked += ack.acked;
+	ack.window_used = (sg_u8)sg_growth_is_earned(flow, flight, now_ns);
 	flow->snd_una = seg->ack;
 	flow->progress_ns = now_ns;
 	if (sg_unlikely(flow->marked_pending))
@@ -334,11 +350,13 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 	flow->dupacks = sg_dupacks_left(flow, ack.acked);
 	sg_holes_passed(flow);
 	ack.snd_una = flow->snd_una;
-	ack.window_used = (sg_u8)sg_window_used(flow, flight);
 	ack.in_recovery = !!(flow->flags & SG_FLOW_RECOVERY);
 	if (sg_unlikely(flow->marks & SG_FLOW_UNMARKED) && flow->bytes_marked)
 		flow->marks &= (sg_u16)~SG_FLOW_UNMARKED;
-	sg_cc_on_ack(&flow->cc, params, sg_algorithm_now(flow, params), &ack);
+	algorithm = sg_algorithm_now(flow, params);
+	if (path && algorithm == SG_CC_DCTCP && flow->mode == SG_MODE_TWO_SIDED)
+		sg_path_acked(path, &ack);
+	sg_cc_on_ack(&flow->cc, params, algorithm, &ack);
 	if (flow->mode == SG_MODE_TWO_SIDED)
 		sg_check_feedback(flow, seg, params, flight, out);
 }
@@ -444,7 +462,7 @@ SG_RARE int sg_ack_late(struct sg_flow *flow SG_NONNULL,
 /* The acknowledgement number, and the window that goes with it. */
 SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg,
 			      sg_u64 now_ns, const struct sg_params *params,
-			      struct sg_verdict *out)
+			      struct sg_path *path, struct sg_verdict *out)
 {
 	int advances = sg_seq_gt(seg->ack, flow->snd_una), governed;
 	sg_u16 wire = seg->window, would;
@@ -460,7 +478,7 @@ SG_INLINE void sg_ack_arrives(struct sg_flow *flow, const struct sg_segment *seg
 	if (sg_unlikely(flow->mode == SG_MODE_WATCH) && advances)
 		sg_adopt(flow, seg, params, out);
 	if (advances)
-		sg_ack_advances(flow, seg, now_ns, params, out);
+		sg_ack_advances(flow, seg, now_ns, params, path, out);
 	else
 		sg_ack_repeats(flow, seg, now_ns, params, out);
 	governed = sg_may_edit(flow, params);
@@ -603,7 +621,7 @@ SG_INLINE int sg_consumes_fack(const struct sg_flow *flow, const struct sg_segme
 /* A segment of an existing flow arrives for the tenant. *out is zeroed by the caller. */
 SG_INLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 			   sg_u64 now_ns, const struct sg_params *params,
-			   struct sg_verdict *out)
+			   struct sg_path *path, struct sg_verdict *out)
 {
 	int two_sided = flow->mode == SG_MODE_TWO_SIDED;
 
@@ -629,7 +647,7 @@ SG_INLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 	if (seg->tcp_flags & SG_ACK) {
 		if (sg_unlikely(flow->marks & SG_FLOW_ADOPTED))
 			sg_learn_window(flow, seg);
-		sg_ack_arrives(flow, seg, now_ns, params, out);
+		sg_ack_arrives(flow, seg, now_ns, params, path, out);
 	}
 	sg_note_odd_options(flow, seg, out);
 	return 0;
@@ -640,12 +658,13 @@ SG_INLINE int sg_to_tenant(struct sg_flow *flow, const struct sg_segment *seg,
  * calls that direction's step, so that it does not have the code of both.
  */
 SG_INLINE void sg_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u64 now_ns,
-		       const struct sg_params *params, struct sg_verdict *out)
+		       const struct sg_params *params, struct sg_path *path,
+		       struct sg_verdict *out)
 {
 	if (seg->direction == SG_FROM_TENANT)
 		sg_from_tenant(flow, seg, now_ns, params, out);
 	else
-		sg_to_tenant(flow, seg, now_ns, params, out);
+		sg_to_tenant(flow, seg, now_ns, params, path, out);
 }
 
 #endif /* SLUICE_ENFORCE_H */

@@ -28,6 +28,14 @@ SG_INLINE sg_u64 sg_nh(sg_u32 a, sg_u32 key_a, sg_u32 b, sg_u32 key_b)
 	return (sg_u64)(sg_u32)(a + key_a) * (sg_u32)(b + key_b);
 }
 
+/* The finaliser: 32 bits of a sum, of which the high ones are the best. */
+SG_INLINE sg_u32 sg_hash_end(sg_u64 sum, const volatile struct sg_hash_key *key)
+{
+	sum = (sum ^ sum >> 32) * key->spread;
+	sum = (sum ^ sum >> 32) * SG_HASH_SPREAD;
+	return (sg_u32)(sum >> 32);
+}
+
 /* 32 bits, of which the high ones are the best. The key is one that loaders fill in (volatile). */
 SG_INLINE sg_u32 sg_flow_hash(const struct sg_flow_key *flow,
 			      const volatile struct sg_hash_key *key)
@@ -41,9 +49,7 @@ SG_INLINE sg_u32 sg_flow_hash(const struct sg_flow_key *flow,
 		     sg_nh(remote[2], k[6], remote[3], k[7]) +
 		     sg_nh(ports, k[8], flow->ifindex, k[9]) + sg_nh(tag, k[10], 0, k[11]);
 
-	sum = (sum ^ sum >> 32) * key->spread;
-	sum = (sum ^ sum >> 32) * SG_HASH_SPREAD;
-	return (sg_u32)(sum >> 32);
+	return sg_hash_end(sum, key);
 }
 
 #endif /* SLUICE_HASH_H */

@@ -22,6 +22,7 @@ struct sg_host {
 	struct sg_remembered known;  /* of a connection met from the middle */
 	sg_u32 flow_exists;
 	sg_u32 answered;             /* `answer` has come since the flow began */
+	struct sg_path path;         /* of the flow, which is alone on it */
 };
 
 struct sg_host_result {
@@ -126,7 +127,8 @@ SG_INLINE void sg_host_segment(struct sg_host *host, struct sg_packet *p, sg_u64
 		sg_host_stray(host, p, fate, now_ns, out);
 		return;
 	}
-	sg_step(&host->flow, &p->seg, now_ns, sg_host_params(host, host->flow.rule), out);
+	sg_step(&host->flow, &p->seg, now_ns, sg_host_params(host, host->flow.rule),
+		&host->path, out);
 }
 
 /* Cuts a frame to its IP packet, where a rule enforces; else returns 0. */

@@ -24,8 +24,10 @@ SG_INLINE void sg_ack_facts(struct sg_cc_ack *ack, const struct sg_flow *flow, s
 	ack->flight = sg_flight(flow);
 	ack->window_used = 0;
 	ack->in_recovery = !!(flow->flags & SG_FLOW_RECOVERY);
-	ack->pad[0] = 0;
-	ack->pad[1] = 0;
+	ack->on_path = 0;
+	ack->pad = 0;
+	ack->path_acked = 0;
+	ack->path_marked = 0;
 }
 
 /* Loss is inferred once per window: recovery lasts until all that is out is acknowledged. */
@@ -61,6 +63,16 @@ SG_INLINE void sg_note_unmarked(struct sg_flow *flow, const struct sg_params *pa
 	out->count = SG_COUNT_FLOW_UNMARKED;
 }
 
+/* Losses that no delay has announced, likewise, end an algorithm that waits for delay. */
+SG_INLINE void sg_note_unannounced(struct sg_flow *flow)
+{
+	sg_u32 algorithm = flow->cc.algorithm;
+
+	if ((algorithm == SG_CC_DCVEGAS || algorithm == SG_CC_VEGAS || algorithm == SG_CC_SWIFT) &&
+	    flow->losses + flow->timeouts >= SG_UNMARKED_LOSSES)
+		flow->cc.flags |= SG_CC_UNSUITED;
+}
+
 SG_INLINE void sg_infer_loss(struct sg_flow *flow, const struct sg_params *params,
 			     sg_u64 now_ns, struct sg_verdict *out)
 {
@@ -72,6 +84,7 @@ SG_INLINE void sg_infer_loss(struct sg_flow *flow, const struct sg_params *param
 	flow->losses += flow->losses < 0xffff;
 	out->count = SG_COUNT_LOSS;
 	sg_note_unmarked(flow, params, out);
+	sg_note_unannounced(flow);
 }
 
 SG_INLINE void sg_infer_timeout(struct sg_flow *flow, const struct sg_params *params,
@@ -90,6 +103,10 @@ SG_INLINE void sg_infer_timeout(struct sg_flow *flow, const struct sg_params *pa
 	flow->timeouts += flow->timeouts < 0xffff;
 	out->count = SG_COUNT_TIMEOUT;
 	sg_note_unmarked(flow, params, out);
+	sg_note_unannounced(flow);
+	/* Where the rule leaves thresholds to the path, it may be another one now. */
+	if (flow->cc.algorithm != params->fallback && flow->min_rtt_ns < SG_FAR_NS)
+		flow->min_rtt_ns = 0;
 }
 
 /*

@@ -65,11 +65,33 @@ SG_INLINE void sg_refuse_claims(const struct sg_segment *seg, const struct sg_pa
 		out->edits |= SG_EDIT_STRIP_PEER;
 }
 
+/*
+ * From this RTT on a path is far: no datacenter has it without a queue. There growth by one
+ * segment per RTT does not find back to the window that a loss has cut, and no threshold of
+ * a delay is known; unless the rule says otherwise, `fallback` is CUBIC (AC/DC TCP 3.4).
+ */
+#define SG_FAR_NS 2000000U
+
+/* Both ends enforcing: marks have come, so that the path is not one of which nothing is known. */
+SG_INLINE int sg_path_marks(const struct sg_flow *flow)
+{
+	return flow->mode >= SG_MODE_TWO_SIDED && flow->bytes_marked;
+}
+
+/* Whether the path has shown that the rule's algorithm, which is not CUBIC, does not suit it. */
+SG_INLINE int sg_is_unsuited(const struct sg_flow *flow)
+{
+	if ((flow->cc.flags & SG_CC_UNSUITED) ||
+	    (flow->mode >= SG_MODE_TWO_SIDED && (flow->marks & SG_FLOW_UNMARKED)))
+		return 1;
+	return flow->min_rtt_ns >= SG_FAR_NS && !sg_path_marks(flow);
+}
+
 SG_INLINE sg_u32 sg_algorithm_of(const struct sg_flow *flow, const struct sg_params *params)
 {
-	if (flow->mode < SG_MODE_TWO_SIDED)
-		return params->one_sided;
-	return flow->marks & SG_FLOW_UNMARKED ? params->fallback : params->algorithm;
+	sg_u32 algorithm = flow->mode < SG_MODE_TWO_SIDED ? params->one_sided : params->algorithm;
+
+	return algorithm != SG_CC_CUBIC && sg_is_unsuited(flow) ? params->fallback : algorithm;
 }
 
 /* The same, once congestion control has followed what the policy or the path has changed. */
@@ -113,7 +135,7 @@ SG_INLINE void sg_fall_back(struct sg_flow *flow, const struct sg_params *params
 {
 	flow->mode = SG_MODE_ONE_SIDED;
 	flow->reason = reason;
-	sg_cc_change(&flow->cc, params, params->one_sided, flow->snd_nxt);
+	sg_cc_change(&flow->cc, params, sg_algorithm_of(flow, params), flow->snd_nxt);
 	out->count = reason == SG_WHY_FEEDBACK_STOPPED ? SG_COUNT_FEEDBACK_STOPPED :
 							  SG_COUNT_FEEDBACK_MISMATCH;
 }

@@ -111,7 +111,7 @@ SG_INLINE sg_u32 sg_run_acked(const struct sg_flow *flow, const struct sg_segmen
 		return 0;
 	/* The window is that of the flow, not what covers its data, and is not full. */
 	if (sg_flight_to_wire(flow, flow->snd_una) >= flow->wire_window ||
-	    sg_window_used(flow, sg_flight(flow)))
+	    (flow->cc.flags & SG_CC_FULL) || sg_window_used(flow, sg_flight(flow)))
 		return 0;
 	return sg_run_uneventful(flow);
 }
@@ -150,15 +150,16 @@ SG_INLINE sg_u32 sg_run_room(const struct sg_flow *flow, sg_u32 una, const struc
  * the second one. Returns how many do.
  */
 SG_INLINE sg_u32 sg_run_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u32 packets,
-			     sg_u64 now_ns, const struct sg_params *params, struct sg_verdict *out)
+			     sg_u64 now_ns, const struct sg_params *params, struct sg_path *path,
+			     struct sg_verdict *out)
 {
-	sg_step(flow, seg, now_ns, params, out);
+	sg_step(flow, seg, now_ns, params, path, out);
 	if (seg->payload || seg->direction != SG_FROM_TENANT || params->mode != SG_RULE_ENFORCE ||
 	    flow->mode != SG_MODE_TWO_SIDED || !sg_peer_reads_feedback(flow))
 		return 0;
 	/* *out has what the first step said: the second one adds to it. */
 	if (!(packets & 1))
-		sg_step(flow, seg, now_ns, params, out);
+		sg_step(flow, seg, now_ns, params, path, out);
 	return packets / 2;
 }
 

@@ -14,6 +14,14 @@ use crate::net::{A, B, Fate, Packet, Pair, Solo, opt, params, policy, policy_of}
 const WIDE: u16 = u16::MAX;
 const MSS: u32 = 1460;
 
+/// With a window of ten segments, of which 3/32 are less than one.
+fn small() -> Params {
+    Params {
+        window_cap: 10 * MSS,
+        ..params()
+    }
+}
+
 /// A flow that has shown its tenant an edge, as an offset.
 fn with_edge(params: Params) -> (Solo, u32) {
     let mut solo = Solo::with(params);
@@ -24,7 +32,7 @@ fn with_edge(params: Params) -> (Solo, u32) {
 
 #[test]
 fn data_beyond_the_edge_and_a_segment_is_dropped() {
-    let (mut solo, edge) = with_edge(params());
+    let (mut solo, edge) = with_edge(small());
     assert_eq!(solo.data(edge - 100, 100).action, Action::Pass);
     // A window probe of any stack.
     assert_eq!(solo.data(edge, MSS as usize).action, Action::Pass);
@@ -189,7 +197,7 @@ fn holes_do_not_enlarge_what_may_be_repeated() {
 
 #[test]
 fn what_fills_holes_is_no_loss_and_what_is_repeated_beyond_is() {
-    let (mut solo, edge) = with_edge(params());
+    let (mut solo, edge) = with_edge(small());
     let at = solo.flow().snd_una.wrapping_sub(solo.start);
     for i in 0..(edge - at) / MSS {
         solo.data(at + i * MSS, MSS as usize);
