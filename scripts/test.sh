@@ -33,6 +33,7 @@ BUDGET_S=(
 	["nothing left behind"]=10
 	["scenario incast-1500"]=27 ["scenario five-stacks"]=58 ["scenario ecn-coexistence"]=62 ["scenario one-sided-beside"]=22
 	["scenario policing"]=17 ["scenario feedback-lost"]=28 ["scenario lossless-incast"]=40 ["scenario enforced-by-switch"]=80
+	["scenario any-cpu"]=12 ["scenario far-path"]=44
 )
 
 # Of the tests of profile `measuring`, those that fail when others use the CPUs in that second, and
@@ -62,10 +63,11 @@ measuring_tests() {
 # What this kernel shows, a scenario for each behaviour: a short queue under incast; shares whatever
 # the stack; tenants without ECN beside DCTCP; one-sided flows beside two-sided and unenforced ones;
 # a cheat is policed; feedback that stops; lossless guests over converged Ethernet; enforcement by
-# the switch, over the emulated fabric. Variants that no expectation needs are left out. `make
+# the switch, over the emulated fabric; flows whose packets take any CPU; one alone on a far path. Variants that no expectation needs are left out. `make
 # experiments` has every scenario in the lab, in full.
 LAB=("incast-1500 unenforced dctcp enforced" "five-stacks unenforced dctcp enforced" ecn-coexistence
-	one-sided-beside policing feedback-lost lossless-incast "lab-only/enforced-by-switch ebpf switch")
+	one-sided-beside policing feedback-lost lossless-incast "lab-only/enforced-by-switch ebpf switch"
+	"lab-only/any-cpu frames" lab-only/far-path)
 # The delays of a lab, with which scenarios that only `make experiments` has there are simulated.
 CALIBRATION=calibrations/two-cpu-vm-busy.toml
 

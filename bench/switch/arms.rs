@@ -41,6 +41,8 @@ pub enum Arm {
     Lossless,
     /// The same, which enforces DCTCP at each port.
     Enforcing,
+    /// The same with an address for each port, as in the documents' example.
+    Filtered,
     /// Ours, which drops where a queue is full.
     Lossy,
     /// `testpmd` between two ports: it copies, and looks at nothing.
@@ -55,13 +57,20 @@ pub enum Arm {
     Threads,
     /// No switch: a thread that an eventfd wakes.
     Eventfd,
+    /// Ours between two adapters of `testpmd`, which sends back what comes.
+    Foreign,
+    /// The same with an address for each port.
+    ForeignFiltered,
+    /// Open vSwitch with DPDK between the same.
+    ForeignOpenVswitch,
 }
 
 impl Arm {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::Lossless,
         Self::Enforcing,
+        Self::Filtered,
         Self::Lossy,
         Self::Copying,
         Self::OpenVswitch,
@@ -69,6 +78,9 @@ impl Arm {
         Self::Xdp,
         Self::Threads,
         Self::Eventfd,
+        Self::Foreign,
+        Self::ForeignFiltered,
+        Self::ForeignOpenVswitch,
     ];
 
     /// Its name in tables.
@@ -76,6 +88,7 @@ impl Arm {
         match self {
             Self::Lossless => "sluicegate",
             Self::Enforcing => "enforcing",
+            Self::Filtered => "macs",
             Self::Lossy => "lossy",
             Self::Copying => "testpmd-io",
             Self::OpenVswitch => "ovs-dpdk",
@@ -83,6 +96,9 @@ impl Arm {
             Self::Xdp => "af-xdp",
             Self::Threads => "two-threads",
             Self::Eventfd => "eventfd",
+            Self::Foreign => "foreign",
+            Self::ForeignFiltered => "foreign-macs",
+            Self::ForeignOpenVswitch => "foreign-ovs",
         }
     }
 
@@ -90,9 +106,23 @@ impl Arm {
     pub fn ports(self) -> usize {
         match self {
             Self::Copying => 2,
+            _ if self.is_foreign() => 2,
             Self::Threads => 4,
             _ => 3,
         }
+    }
+
+    /// Whether both guests are adapters of `testpmd`.
+    pub fn is_foreign(self) -> bool {
+        matches!(
+            self,
+            Self::Foreign | Self::ForeignFiltered | Self::ForeignOpenVswitch
+        )
+    }
+
+    /// Whether it is Open vSwitch.
+    fn is_open_vswitch(self) -> bool {
+        matches!(self, Self::OpenVswitch | Self::ForeignOpenVswitch)
     }
 
     /// Whether segments of 64 KB pass from guest to guest as they are.
@@ -102,17 +132,21 @@ impl Arm {
 
     /// Whether it makes interfaces of the kernel, or takes large pages.
     pub fn needs_root(self) -> bool {
-        matches!(self, Self::OpenVswitch | Self::Bridge | Self::Xdp)
+        self.is_open_vswitch() || matches!(self, Self::Bridge | Self::Xdp)
     }
 
     /// What is missing on this machine, if anything.
     pub fn missing(self) -> Option<&'static str> {
+        if self.is_open_vswitch() {
+            if let Some(what) = ovs::missing() {
+                return Some(what);
+            }
+        }
         let (path, package) = match self {
-            Self::Copying => (
+            Self::Copying | Self::Foreign | Self::ForeignFiltered | Self::ForeignOpenVswitch => (
                 "/usr/bin/dpdk-testpmd",
                 "no dpdk-testpmd (package dpdk-dev)",
             ),
-            Self::OpenVswitch => return ovs::missing(),
             Self::Threads if cpus() < CPUS_OF_THREADS => {
                 return Some("fewer than four CPUs (the benchmark `frames` counts instructions)");
             }
@@ -162,7 +196,11 @@ impl Running {
             format!("vhost_user = \"{}\"", socket.display())
         };
         match arm {
-            Arm::Lossless => running.ours(ports, &cpu, guest)?,
+            Arm::Lossless | Arm::Foreign => running.ours(ports, &cpu, guest)?,
+            Arm::Filtered | Arm::ForeignFiltered => {
+                let own = |port| format!("{}\nmacs = [\"02:00:00:00:00:0{port}\"]", guest(port));
+                running.ours(ports, &cpu, own)?;
+            }
             Arm::Lossy => running.ours(ports, &(cpu + "lossless = false"), guest)?,
             Arm::Enforcing => {
                 fs::write(running.directory.join("policy.toml"), POLICY)?;
@@ -176,7 +214,7 @@ impl Running {
                 running.ours(ports, &keys, port)?;
             }
             Arm::Copying => running.testpmd()?,
-            Arm::OpenVswitch => running.open_vswitch()?,
+            Arm::OpenVswitch | Arm::ForeignOpenVswitch => running.open_vswitch()?,
             Arm::Bridge | Arm::Eventfd => {}
         }
         Ok(running)
@@ -185,6 +223,11 @@ impl Running {
     /// The socket of a port.
     pub fn socket(&self, port: usize) -> PathBuf {
         self.directory.join(NAMES[port])
+    }
+
+    /// Waits until a port can be connected to.
+    pub fn wait_for_port(&self, port: usize) -> Result<()> {
+        wait_for(&self.socket(port))
     }
 
     /// Waits until our switch answers; the bridge has no process.

@@ -15,6 +15,8 @@
 //!   that sleeps does. `eventfd` is how long a thread takes on this machine that an eventfd wakes.
 //! - **pairs**: datagrams of 64 bytes between two pairs of guests, both at the same time, whose
 //!   drivers have a CPU each. With one thread of ours, and with two; four CPUs.
+//! - **circulating**: frames of 64 bytes that `testpmd`, a client of others, sends by one adapter to
+//!   its other one and back, 32 each way: each way, in the mean of a second.
 //!
 //! Frames are 4 bytes shorter here than on a wire, which has their FCS. The switches take turns.
 //! Others on a shared machine halve the speed of all switches for seconds, so the table has the
@@ -26,6 +28,7 @@
 
 mod arms;
 mod driver;
+mod foreign;
 mod measure;
 #[path = "../shared/results.rs"]
 mod results;
@@ -52,7 +55,7 @@ const GUESTS_CPU: usize = 0;
 const SECOND_CPU: usize = 2;
 
 /// What is measured, with its unit and digits behind the point.
-const FIGURES: [(&str, &str, usize); 14] = [
+const FIGURES: [(&str, &str, usize); 15] = [
     ("64B", "Mframes/s", 2),
     ("1518B", "Mframes/s", 2),
     ("overload", "Mframes/s", 2),
@@ -67,6 +70,7 @@ const FIGURES: [(&str, &str, usize); 14] = [
     ("wake-up-p50", "us", 1),
     ("wake-up-p99", "us", 1),
     ("pairs", "Mframes/s", 2),
+    ("circulating", "Mframes/s", 2),
 ];
 
 const USAGE: &str = "--out DIR --rounds N --seconds S --arms NAMES --switch PROGRAM --sluicegate \
@@ -186,6 +190,11 @@ fn measure(
     match arm {
         Arm::Threads => return Ok(vec![("pairs", pairs(arm, program, span)?)]),
         Arm::Eventfd => return Ok(wake_up_figures(&wake::bare(arms::SWITCH_CPU, span)?).to_vec()),
+        _ if arm.is_foreign() => {
+            let running = Running::start(arm, arm.ports(), program)?;
+            let rate = foreign::circulate(&running, span.lasts)?;
+            return Ok(vec![("circulating", rate / 1e6)]);
+        }
         _ => {}
     }
     // Interfaces are there before the switch that has them, and go after it; and those that Open
@@ -337,6 +346,12 @@ fn ratios(values: &Values) {
         ("sluicegate", "bridge", "64B"),
         ("af-xdp", "bridge", "64B"),
         ("two-threads", "sluicegate", "pairs"),
+        ("macs", "sluicegate", "64B"),
+        ("macs", "sluicegate", "1518B"),
+        ("macs", "ovs-dpdk", "64B"),
+        ("macs", "ovs-dpdk", "1518B"),
+        ("foreign", "foreign-ovs", "circulating"),
+        ("foreign-macs", "foreign-ovs", "circulating"),
         ("enforcing", "sluicegate", "64B"),
         ("enforcing", "sluicegate", "1518B"),
         ("enforcing", "sluicegate", "connection-64B"),

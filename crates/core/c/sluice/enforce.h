@@ -294,14 +294,20 @@ SG_INLINE int sg_window_used(const struct sg_flow *flow, sg_u32 flight)
 
 /*
  * Of ACKs that come together each finds less in flight than the one before it, until the tenant
- * has answered the first: taken one by one they would earn next to nothing. So a window that was
- * full earns growth in that round and the next (Linux: tcp_cwnd_validate()).
+ * has answered the first: taken one by one they would earn next to nothing. So those that
+ * follow a full window by an eighth of an RTT, one by one, are answered as the first, until the
+ * next round ends. Not in slow start, where half a window is enough.
  */
-SG_INLINE int sg_growth_is_earned(struct sg_flow *flow, sg_u32 flight, sg_u32 ack)
+SG_INLINE int sg_growth_is_earned(struct sg_flow *flow, sg_u32 flight, sg_u32 ack, sg_u64 now_ns)
 {
-	sg_u32 flags = flow->cc.flags | (sg_window_used(flow, flight) ? SG_CC_FULL : 0);
-	int earned = !!(flags & (SG_CC_FULL | SG_CC_WAS_FULL));
+	int used = sg_window_used(flow, flight), lasts = flow->cc.cwnd >= flow->cc.ssthresh;
+	sg_u32 flags = flow->cc.flags;
+	int earned;
 
+	if (sg_since(now_ns, flow->progress_ns) > flow->srtt_ns / 8)
+		flags &= ~(SG_CC_FULL | SG_CC_WAS_FULL);
+	flags |= used ? SG_CC_FULL : 0;
+	earned = used || (lasts && (flags & (SG_CC_FULL | SG_CC_WAS_FULL)));
 	if (sg_seq_ge(ack, flow->cc.round_end)) {
 		flags = (flags & SG_CC_FULL) ? flags | SG_CC_WAS_FULL : flags & ~SG_CC_WAS_FULL;
 		flags &= ~SG_CC_FULL;
@@ -345,7 +351,7 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 		flow->bytes_marked += ack.acked;
 	}
 	flow->bytes_acked += ack.acked;
-	ack.window_used = (sg_u8)sg_growth_is_earned(flow, flight, seg->ack);
+	ack.window_used = (sg_u8)sg_growth_is_earned(flow, flight, seg->ack, now_ns);
 	flow->snd_una = seg->ack;
 	flow->progress_ns = now_ns;
 	if (sg_unlikely(flow->marked_pending))
