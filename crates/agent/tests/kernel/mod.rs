@@ -177,7 +177,7 @@ impl Kernel {
     /// As if just loaded, with this policy: to load takes longer than most tests.
     pub fn reset(&self, policy: &PolicyTable) {
         self.forget_flows();
-        for name in ["half_open", "crowd", "interfaces"] {
+        for name in ["half_open", "crowd", "blackholes", "interfaces"] {
             let map = self.map(name);
             let keys: Vec<Vec<u8>> = map.keys().collect();
             for key in keys {

@@ -50,7 +50,7 @@ SG_INLINE void sg_data_sent(struct sg_flow *flow, const struct sg_segment *seg, 
 				sg_restart(flow, params);
 			flow->progress_ns = now_ns;
 		}
-		sg_rtt_sent(flow, end, now_ns);
+		sg_rtt_sent(flow, seg, end, now_ns);
 	}
 	flow->snd_nxt = sg_seq_max(flow->snd_nxt, end);
 }
@@ -245,7 +245,10 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 			sg_refuse_claims(seg, params, SG_OPT_FEEDBACK, out);
 		return 0;
 	}
-	sg_edit_ecn(out, seg, SG_ECT0);
+	if (sg_likely(!(out->edits & SG_EDIT_ECN)))
+		sg_edit_ecn(out, seg, SG_ECT0);
+	else if (seg->ecn == SG_NOT_ECT)
+		out->edits &= (sg_u16)~SG_EDIT_ECN; /* as sg_without_ect() wants it */
 	sg_give_feedback(flow, seg, out);
 	return 0;
 }
@@ -340,6 +343,8 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 		ack.marked = ack.acked;
 		flow->bytes_marked += ack.acked;
 	}
+	if (sg_unlikely(!flow->bytes_acked) && sg_unlikely(sg_ect_is_dropped(flow)))
+		sg_fall_back(flow, params, SG_WHY_ECT_DROPPED, out);
 	flow->bytes_acked += ack.acked;
 	ack.window_used = (sg_u8)sg_growth_is_earned(flow, flight, now_ns);
 	flow->snd_una = seg->ack;
@@ -357,6 +362,9 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 	if (path && algorithm == SG_CC_DCTCP && flow->mode == SG_MODE_TWO_SIDED)
 		sg_path_acked(path, &ack);
 	sg_cc_on_ack(&flow->cc, params, algorithm, &ack);
+	/* A round has ended, if it is not one without new data, in which there is nothing to judge. */
+	if (sg_unlikely(flow->cc.round_end == flow->snd_nxt))
+		sg_mss_judge(flow, params);
 	if (flow->mode == SG_MODE_TWO_SIDED)
 		sg_check_feedback(flow, seg, params, flight, out);
 }
