@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Bench, Guest, LINUX, PLAIN, frame, introduce, mac, number, segment, until};
+use common::{
+    Bench, Guest, LINUX, PLAIN, frame, introduce, mac, number, segment, switch_table, until,
+};
 use sluicegate_dataplane::{config::Config, count::Drop, vhost::feature};
 
 /// A frame with a tag behind its addresses.
@@ -192,10 +194,11 @@ fn a_configuration_is_reloaded_without_touching_other_ports() {
     let _c = bench.guest("c", PLAIN);
     introduce(&mut [(&mut a, 1), (&mut b, 2)]);
     let socket = |name: &str| format!("vhost_user = \"{}/{name}.sock\"", bench.directory.display());
+    let at = bench.directory.join("switch.sock");
     let text = format!(
-        "[switch]\nsocket = \"{}\"\n[[port]]\nname = \"a\"\n{}\n[[port]]\nname = \"b\"\n{}\nmacs = [\"{}\"]\n\
+        "{}[[port]]\nname = \"a\"\n{}\n[[port]]\nname = \"b\"\n{}\nmacs = [\"{}\"]\n\
          [[port]]\nname = \"d\"\n{}\n",
-        bench.directory.join("switch.sock").display(),
+        switch_table(&format!("socket = \"{}\"", at.display())),
         socket("a"),
         socket("b"),
         "02:00:00:00:00:02",

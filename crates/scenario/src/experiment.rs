@@ -15,7 +15,7 @@ use sluicegate_fabric::{Graph, Impairment, Routing, SharedMemory, cee::CeeConfig
 use sluicegate_program::Program;
 pub use sluicegate_tcp::config::{CacheWindow, Recovery};
 
-pub use crate::host_switch::{GuestKernel, LabFabric, LabSwitch};
+pub use crate::host_switch::{GuestKernel, LabFabric, LabSwitch, Steering};
 use crate::{
     host_switch::HostSwitch, hotspot::Hotspot, places::Places, workload::plan::Connections,
 };
@@ -671,6 +671,8 @@ pub struct LabOptions {
     pub fabric: LabFabric,
     /// What guests boot.
     pub guest_kernel: GuestKernel,
+    /// Which CPUs carry packets.
+    pub steering: Steering,
     /// The CPU may be what limits a run: it is neither repeated nor slowed down.
     pub accept_cpu_bound: bool,
 }

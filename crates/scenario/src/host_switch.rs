@@ -102,6 +102,21 @@ impl GuestKernel {
     ];
 }
 
+/// Which CPUs carry the packets of the lab's namespaces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Steering {
+    /// One CPU for each namespace: switches have one, hosts and their tenants the others.
+    #[default]
+    Namespace,
+    /// All of them, chosen by flow, as hosts with receive packet steering do.
+    Flow,
+}
+
+impl Steering {
+    /// By their names in files.
+    pub const NAMED: [(&str, Self); 2] = [("namespace", Self::Namespace), ("flow", Self::Flow)];
+}
+
 /// Bytes that may arrive at a host's adapter after it has paused its link: what is on the wire and
 /// in the adapter, the frame that is being sent and the one that has made it pause.
 pub fn headroom_bytes(variant: &Variant, host: Node) -> u64 {

@@ -36,6 +36,7 @@ pub const CASES: &[&str] = &[
      [lab]\nswitch = 'sluicegate'\nfabric = 'emulated'\n[enforcement]\nhosts = 'all'\n\
      [[enforcement.policy.rule]]\nalgorithm = 'dctcp'\n",
     "[tenant.default]\nkind = 'guest'\n[lab]\nswitch = '<bridge|sluicegate|ovs|ovs-dpdk>'\nguest_kernel = '<packaged|patched|holding>'\n",
+    "[lab]\noffloads = <true|false>\nsteering = '<namespace|flow>'\n",
     "[network]\ntopology = 'dumbbell'\nhost_switch.lossless = <true|false>\n[tenant.default]\nkind = 'guest'\n\
      [lab]\nswitch = 'sluicegate'\n",
     "[sim]\nlink_delay = '2us'\ntransmit_delay = '2us'\nreceive_delay = '2us'\njitter = '0us'\njitter_mean = '0us'\n\

@@ -19,9 +19,10 @@ enum sg_cc_flags {
 	SG_CC_HOLD = 1 << 2,      /* no growth until the cut's window is acknowledged */
 	SG_CC_TIMED_OUT = 1 << 3, /* no ACK since the last timeout */
 	SG_CC_EPOCH = 1 << 4,     /* cubic: the epoch has begun */
-	SG_CC_FULL = 1 << 5,      /* the window was full, and ACKs have come close together since */
+	SG_CC_FULL = 1 << 5,      /* the window was full in this round */
 	SG_CC_UNSUITED = 1 << 6,  /* delay is no sign of congestion on this path */
 	SG_CC_PATH = 1 << 7,      /* dctcp: what is known of the path is valid */
+	SG_CC_WAS_FULL = 1 << 8,  /* the window was full in the round before */
 };
 
 struct sg_cc {

@@ -297,16 +297,20 @@ SG_INLINE int sg_window_used(const struct sg_flow *flow, sg_u32 flight)
 
 /*
  * Of ACKs that come together each finds less in flight than the one before it, until the tenant
- * has answered the first: taken one by one they would earn next to nothing. So those that
- * follow a full window by an eighth of an RTT, one by one, are answered as the first.
+ * has answered the first: taken one by one they would earn next to nothing. So a window that was
+ * full earns growth in that round and the next (Linux: tcp_cwnd_validate()).
  */
-SG_INLINE int sg_growth_is_earned(struct sg_flow *flow, sg_u32 flight, sg_u64 now_ns)
+SG_INLINE int sg_growth_is_earned(struct sg_flow *flow, sg_u32 flight, sg_u32 ack)
 {
-	if (sg_window_used(flow, flight))
-		flow->cc.flags |= SG_CC_FULL;
-	else if (sg_since(now_ns, flow->progress_ns) > flow->srtt_ns / 8)
-		flow->cc.flags &= (sg_u16)~SG_CC_FULL;
-	return !!(flow->cc.flags & SG_CC_FULL);
+	sg_u32 flags = flow->cc.flags | (sg_window_used(flow, flight) ? SG_CC_FULL : 0);
+	int earned = !!(flags & (SG_CC_FULL | SG_CC_WAS_FULL));
+
+	if (sg_seq_ge(ack, flow->cc.round_end)) {
+		flags = (flags & SG_CC_FULL) ? flags | SG_CC_WAS_FULL : flags & ~SG_CC_WAS_FULL;
+		flags &= ~SG_CC_FULL;
+	}
+	flow->cc.flags = (sg_u16)flags;
+	return earned;
 }
 
 /*
@@ -346,7 +350,7 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 	if (sg_unlikely(!flow->bytes_acked) && sg_unlikely(sg_ect_is_dropped(flow)))
 		sg_fall_back(flow, params, SG_WHY_ECT_DROPPED, out);
 	flow->bytes_acked += ack.acked;
-	ack.window_used = (sg_u8)sg_growth_is_earned(flow, flight, now_ns);
+	ack.window_used = (sg_u8)sg_growth_is_earned(flow, flight, seg->ack);
 	flow->snd_una = seg->ack;
 	flow->progress_ns = now_ns;
 	if (sg_unlikely(flow->marked_pending))

@@ -109,7 +109,8 @@ SG_INLINE sg_u32 sg_run_acked(const struct sg_flow *flow, const struct sg_segmen
 		return 0;
 	/* The window is that of the flow, not what covers its data, and is not full. */
 	if (sg_flight_to_wire(flow, flow->snd_una) >= flow->wire_window ||
-	    (flow->cc.flags & SG_CC_FULL) || sg_window_used(flow, sg_flight(flow)))
+	    (flow->cc.flags & (SG_CC_FULL | SG_CC_WAS_FULL)) ||
+	    sg_window_used(flow, sg_flight(flow)))
 		return 0;
 	return sg_run_uneventful(flow);
 }

@@ -35,7 +35,6 @@ use sluicegate_scenario::experiment::Variant;
 use crate::journal::{Entry, Journal};
 use layout::{Batch, Layout};
 use names::Names;
-use steering::Station;
 
 /// Packets per CPU that may wait between two namespaces; the default of 1000 is a drop point that
 /// the scenario knows nothing of.
@@ -87,18 +86,19 @@ fn add_namespaces(layout: &Layout, variant: &Variant, journal: &mut Journal) -> 
     batch("ip", None, &commands)?;
     for (name, station) in &layout.namespaces {
         let tenant = variant.ip_version == 6 && !layout.inside[name].ip.contains("type bridge");
-        Network::within(name, || set_sysctls(*station, tenant))
+        let mask = steering::mask(*station, variant.lab.steering)?;
+        Network::within(name, || set_sysctls(mask, tenant))
             .with_context(|| format!("namespace {name}"))?;
     }
     Ok(())
 }
 
 /// Before any interface exists: IPv6 only where it is used and silent there, every receive queue
-/// steered to the station's CPU, no netfilter on bridges.
-fn set_sysctls(station: Station, ipv6: bool) -> Result<()> {
+/// steered to these CPUs, no netfilter on bridges.
+fn set_sysctls(cpus: String, ipv6: bool) -> Result<()> {
     let off = if ipv6 { "0" } else { "1" };
     let mut list = vec![
-        ("net/core/rps_default_mask", steering::mask(station)?),
+        ("net/core/rps_default_mask", cpus),
         ("net/ipv6/conf/all/disable_ipv6", off.into()),
         ("net/ipv6/conf/default/disable_ipv6", off.into()),
         ("net/ipv6/conf/default/accept_dad", "0".into()),

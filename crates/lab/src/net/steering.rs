@@ -4,10 +4,11 @@
 //! over the CPUs, and those of one CPU met the port's queue at another phase of its cycle than
 //! those of the next: marked for 29 or 44 % of their bytes, four flows had 90, 90, 51 and 50 Mb/s
 //! for as long as they lasted. So all packets of a namespace take one CPU: switches have one, hosts
-//! and their tenants the others. No flow is then carried otherwise than its neighbours.
+//! and their tenants the others. No flow is then carried otherwise than its neighbours. A scenario
+//! that asks what such flows get says `lab.steering = "flow"`.
 
 use anyhow::{Context, Result};
-use sluicegate_scenario::experiment::HostId;
+use sluicegate_scenario::experiment::{HostId, Steering};
 
 /// The content of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,19 +28,30 @@ fn cpu(station: Station, cpus: usize) -> usize {
     }
 }
 
-/// The mask of the station's CPU for `rps_default_mask`: hexadecimal, groups of 32 bits, the
+/// The mask of the station's CPUs for `rps_default_mask`: hexadecimal, groups of 32 bits, the
 /// highest first.
 ///
 /// # Errors
 /// The number of CPUs is not known.
-pub fn mask(station: Station) -> Result<String> {
+pub fn mask(station: Station, steering: Steering) -> Result<String> {
     let cpus = std::thread::available_parallelism().context("number of CPUs")?;
-    Ok(mask_of(cpu(station, cpus.get())))
+    Ok(match steering {
+        Steering::Namespace => mask_of(cpu(station, cpus.get())),
+        Steering::Flow => mask_of_first(cpus.get()),
+    })
 }
 
 fn mask_of(cpu: usize) -> String {
     let mut groups = vec![format!("{:08x}", 1u32 << (cpu % 32))];
     groups.extend(vec!["00000000".to_owned(); cpu / 32]);
+    groups.join(",")
+}
+
+/// Of so many CPUs.
+fn mask_of_first(cpus: usize) -> String {
+    let highest = u32::MAX >> ((32 - cpus % 32) % 32);
+    let mut groups = vec![format!("{highest:08x}")];
+    groups.extend(vec!["ffffffff".to_owned(); (cpus - 1) / 32]);
     groups.join(",")
 }
 
@@ -68,5 +80,18 @@ mod tests {
         assert_eq!(mask_of(0), "00000001");
         assert_eq!(mask_of(31), "80000000");
         assert_eq!(mask_of(33), "00000002,00000000");
+    }
+
+    #[test]
+    fn masks_of_all_have_as_many_bits_as_there_are_cpus() {
+        for (cpus, mask) in [
+            (1, "00000001"),
+            (2, "00000003"),
+            (32, "ffffffff"),
+            (33, "00000001,ffffffff"),
+            (96, "ffffffff,ffffffff,ffffffff"),
+        ] {
+            assert_eq!(mask_of_first(cpus), mask);
+        }
     }
 }

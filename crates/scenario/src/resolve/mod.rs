@@ -23,7 +23,7 @@ use sluicegate_fabric::{Graph, Routes};
 use crate::{
     experiment::{
         Action, GuestKernel, Interval, LabFabric, LabOptions, LabSwitch, SimOptions, Sockets,
-        Variant,
+        Steering, Variant,
     },
     places::Places,
 };
@@ -190,6 +190,7 @@ fn read_lab(table: &Table<'_>) -> LabOptions {
         guest_kernel: lab
             .choice("guest_kernel", &GuestKernel::NAMED)
             .unwrap_or_default(),
+        steering: lab.choice("steering", &Steering::NAMED).unwrap_or_default(),
         accept_cpu_bound: is_true("accept_cpu_bound"),
     };
     lab.close();
