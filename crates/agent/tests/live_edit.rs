@@ -410,12 +410,18 @@ fn closed_flows_are_collected_and_free_their_place() {
 fn syns_that_a_path_drops_open_all_the_same() {
     let hosts = Hosts::new();
     let instances = [A, B].map(|side| hosts.enforce(side, &policy()));
-    hosts.within("hb", || {
-        live::run("tc", &["qdisc", "add", "dev", "up", "clsact"]);
-        // A SYN of Linux has 20 bytes of options; behind them, the first byte of ours.
-        let filter = "filter add dev up ingress protocol ip u32 match u8 2 0x12 at 33 \
-                      match u8 253 0xff at 60 action drop";
-        live::run("tc", &filter.split_whitespace().collect::<Vec<_>>());
+    hosts.within("ha", || {
+        for words in [
+            "qdisc add dev up root handle 1: htb default 1",
+            "class add dev up parent 1: classid 1:1 htb rate 10gbit",
+            "class add dev up parent 1: classid 1:2 htb rate 10gbit",
+            "qdisc add dev up parent 1:2 pfifo limit 0",
+            // A SYN of Linux has 20 bytes of options; behind them, the first byte of ours.
+            "filter add dev up parent 1: protocol ip u32 match u8 2 0x12 at 33 \
+             match u8 253 0xff at 60 flowid 1:2",
+        ] {
+            live::run("tc", &words.split_whitespace().collect::<Vec<_>>());
+        }
     });
     let mut connection = Connection::open(&hosts, V4);
     connection.transfer(A, 1_000_000);

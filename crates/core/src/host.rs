@@ -188,6 +188,16 @@ impl Host {
         self.0.path = path;
     }
 
+    /// What is at its last peer's place of those that hosts' options do not reach.
+    pub fn blackhole(&self) -> &Blackhole {
+        &self.0.blackhole
+    }
+
+    /// Other connections have found out about that peer, or about one with the same place.
+    pub fn set_blackhole(&mut self, known: Blackhole) {
+        self.0.blackhole = known;
+    }
+
     /// Replaces the policy: parameters reach the flow at its next packet.
     pub fn set_policy(&mut self, policy: &PolicyTable) {
         self.0.policy = *policy;

@@ -8,11 +8,12 @@ use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 use sluicegate_agent::{include_object, object};
 use sluicegate_core::{
     abi::{
-        Bucket, BucketKey, COUNTER_NAMES, Config, Flow, FlowKey, HalfOpen, HashKey, Interface,
+        Blackhole, Bucket, BucketKey, COUNTER_NAMES, Config, Flow, FlowKey, HalfOpen, HashKey, Interface,
         Place, PolicyTable, SLOT_LIVE, Slot, TableShape,
     },
     hash::flow_hash,
     host::Direction,
+    life,
     path::{Path, Paths},
 };
 
@@ -207,6 +208,12 @@ impl Kernel {
     pub fn path(&self, key: &FlowKey) -> Path {
         let place = u32::from(Paths::new(HashKey::FIXED).place(key));
         self.read("paths", &place).expect("an array's entry")
+    }
+
+    /// What is at the place for this one's peer; zeros without anything.
+    pub fn blackhole(&self, key: &FlowKey) -> Blackhole {
+        let place = life::blackhole_key(key);
+        self.read("blackholes", &place).unwrap_or_default()
     }
 
     pub fn half_open(&self, key: &FlowKey) -> Option<HalfOpen> {

@@ -300,17 +300,24 @@ SG_INLINE int sg_window_used(const struct sg_flow *flow, sg_u32 flight)
  * has answered the first: taken one by one they would earn next to nothing. So a window that was
  * full earns growth in that round and the next (Linux: tcp_cwnd_validate()).
  */
-SG_INLINE int sg_growth_is_earned(struct sg_flow *flow, sg_u32 flight, sg_u32 ack)
+SG_INLINE int sg_growth_is_earned(struct sg_flow *flow, sg_u32 flight)
 {
-	sg_u32 flags = flow->cc.flags | (sg_window_used(flow, flight) ? SG_CC_FULL : 0);
-	int earned = !!(flags & (SG_CC_FULL | SG_CC_WAS_FULL));
+	if (sg_window_used(flow, flight))
+		flow->cc.flags |= SG_CC_FULL;
+	return !!(flow->cc.flags & (SG_CC_FULL | SG_CC_WAS_FULL));
+}
 
-	if (sg_seq_ge(ack, flow->cc.round_end)) {
-		flags = (flags & SG_CC_FULL) ? flags | SG_CC_WAS_FULL : flags & ~SG_CC_WAS_FULL;
-		flags &= ~SG_CC_FULL;
-	}
+/* An ACK ends a round. */
+SG_RARE int sg_round_ends(struct sg_flow *flow SG_NONNULL,
+			  const struct sg_params *params SG_NONNULL)
+{
+	sg_u32 flags = flow->cc.flags & ~(SG_CC_FULL | SG_CC_WAS_FULL);
+
+	if (flow->cc.flags & SG_CC_FULL)
+		flags |= SG_CC_WAS_FULL;
 	flow->cc.flags = (sg_u16)flags;
-	return earned;
+	sg_mss_judge(flow, params);
+	return 0;
 }
 
 /*
@@ -347,10 +354,12 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 		ack.marked = ack.acked;
 		flow->bytes_marked += ack.acked;
 	}
-	if (sg_unlikely(!flow->bytes_acked) && sg_unlikely(sg_ect_is_dropped(flow)))
-		sg_fall_back(flow, params, SG_WHY_ECT_DROPPED, out);
+	if (sg_unlikely(!flow->bytes_acked))
+		sg_first_acked(flow, params, out);
 	flow->bytes_acked += ack.acked;
-	ack.window_used = (sg_u8)sg_growth_is_earned(flow, flight, seg->ack);
+	ack.window_used = (sg_u8)sg_growth_is_earned(flow, flight);
+	if (sg_seq_ge(seg->ack, flow->cc.round_end))
+		sg_round_ends(flow, params);
 	flow->snd_una = seg->ack;
 	flow->progress_ns = now_ns;
 	if (sg_unlikely(flow->marked_pending))
@@ -366,9 +375,6 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 	if (path && algorithm == SG_CC_DCTCP && flow->mode == SG_MODE_TWO_SIDED)
 		sg_path_acked(path, &ack);
 	sg_cc_on_ack(&flow->cc, params, algorithm, &ack);
-	/* A round has ended, if it is not one without new data, in which there is nothing to judge. */
-	if (sg_unlikely(flow->cc.round_end == flow->snd_nxt))
-		sg_mss_judge(flow, params);
 	if (flow->mode == SG_MODE_TWO_SIDED)
 		sg_check_feedback(flow, seg, params, flight, out);
 }

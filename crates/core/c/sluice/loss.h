@@ -100,11 +100,15 @@ SG_INLINE void sg_without_ect(struct sg_verdict *out)
 	out->ecn = SG_NOT_ECT;
 }
 
-/* The first data that are acknowledged were repeated so, and no others have come to the peer. */
-SG_INLINE int sg_ect_is_dropped(const struct sg_flow *flow)
+/* The first data are acknowledged: if they were repeated so, no others have come to the peer. */
+SG_RARE int sg_first_acked(struct sg_flow *flow SG_NONNULL,
+			   const struct sg_params *params SG_NONNULL,
+			   struct sg_verdict *out SG_NONNULL)
 {
-	return flow->mode == SG_MODE_TWO_SIDED && flow->timeouts >= 2 &&
-	       flow->taken_e0b == SG_E0B_START && flow->taken_ceb == SG_CEB_START;
+	if (flow->mode == SG_MODE_TWO_SIDED && flow->timeouts >= 2 &&
+	    flow->taken_e0b == SG_E0B_START && flow->taken_ceb == SG_CEB_START)
+		sg_fall_back(flow, params, SG_WHY_ECT_DROPPED, out);
+	return 0;
 }
 
 SG_INLINE void sg_infer_timeout(struct sg_flow *flow, const struct sg_params *params,

@@ -63,23 +63,22 @@ SG_INLINE void sg_mss_sample(struct sg_flow *flow, const struct sg_segment *seg)
 }
 
 /* A round has ended. */
-SG_RARE int sg_mss_judge(struct sg_flow *flow SG_NONNULL, const struct sg_params *params SG_NONNULL)
+SG_INLINE void sg_mss_judge(struct sg_flow *flow, const struct sg_params *params)
 {
 	sg_u32 seen = flow->largest * SG_SEGMENT_UNIT, mss = flow->mss;
 
 	flow->largest = 0;
 	if (!seen)
-		return 0;
+		return;
 	if (seen >= mss + SG_SEGMENT_UNIT)
 		mss = seen;
 	else if (mss > SG_MSS_COMMON && seen < mss)
 		mss = seen >= SG_MSS_COMMON + SG_SEGMENT_UNIT ? seen : SG_MSS_COMMON;
 	if (mss == flow->mss)
-		return 0;
+		return;
 	flow->mss = (sg_u16)mss;
 	flow->cc.mss = mss;
 	sg_cc_set(&flow->cc, params, flow->cc.cwnd);
-	return 0;
 }
 
 #endif /* SLUICE_MSS_H */

@@ -272,6 +272,51 @@ fn simultaneous_opens_count_both() {
     assert_eq!(sent, [true, true, false]);
 }
 
+/// A device that removes the option and the codepoint lets the handshake pass.
+#[test]
+fn an_option_that_is_removed_is_no_fallback() {
+    for hit in [|packet: &Packet| packet.has(tcp::SYN), is_syn, is_syn_ack] {
+        let mut pair = Pair::new(&policy());
+        pair.set_fate(move |crossing| match hit(&crossing.packet) {
+            true => Fate::Strip,
+            false => Fate::Deliver,
+        });
+        for port in [40_000, 41_000] {
+            assert_eq!(again(&mut pair, port), 1);
+            assert!(has_option(pair.sent(A).next().unwrap()), "it is offered");
+            assert_eq!(reason(&pair, A), "peer-silent");
+            pair.transfer(A, 300_000);
+            pair.transfer(B, 300_000);
+        }
+        assert_eq!(pair.counter(A, "option_dropped"), 0);
+        assert_eq!(pair.counter(B, "option_dropped"), 0);
+    }
+}
+
+/// Both directions drop what has the option.
+#[test]
+fn a_device_that_drops_both_ways_delays_one_way_only() {
+    let mut pair = dropping(|packet| packet.has(tcp::SYN) && has_option(packet));
+    assert_eq!(connect(&mut pair), 3);
+    assert_eq!([pair.flow(A).mode, pair.flow(B).mode], [MODE_ONE_SIDED; 2]);
+    pair.transfer(A, 300_000);
+    assert_eq!(again(&mut pair, 41_000), 1);
+}
+
+/// Tenants that agree on ECN have it: nothing of it is the host's.
+#[test]
+fn the_tenants_own_ecn_survives_the_fallback() {
+    let mut pair = dropping(|packet| is_syn(packet) && has_option(packet));
+    for side in [A, B] {
+        pair.tenant(side).offers.ecn = true;
+    }
+    assert_eq!(connect(&mut pair), 3);
+    let third = pair.sent(A).filter(|packet| is_syn(packet)).nth(2).unwrap();
+    assert!(third.has(tcp::ECE | tcp::CWR) && third.ecn == ecn::NOT_ECT);
+    assert!(pair.tenant(B).seen[0].has(tcp::ECE | tcp::CWR));
+    pair.transfer(A, 300_000);
+}
+
 /// Of data that a path drops because they are ECN-capable, the second repetition is not.
 #[test]
 fn data_that_are_dropped_for_their_codepoint_are_repeated_without() {
