@@ -8,8 +8,8 @@ use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 use sluicegate_agent::{include_object, object};
 use sluicegate_core::{
     abi::{
-        Blackhole, Bucket, BucketKey, COUNTER_NAMES, Config, Flow, FlowKey, HalfOpen, HashKey, Interface,
-        Place, PolicyTable, SLOT_LIVE, Slot, TableShape,
+        Blackhole, Bucket, BucketKey, COUNTER_NAMES, Config, Flow, FlowKey, HalfOpen, HashKey,
+        Interface, Place, PolicyTable, SLOT_LIVE, Slot, TableShape,
     },
     hash::flow_hash,
     host::Direction,
