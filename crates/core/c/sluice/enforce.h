@@ -245,7 +245,7 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 			sg_refuse_claims(seg, params, SG_OPT_FEEDBACK, out);
 		return 0;
 	}
-	if (sg_likely(!(out->edits & SG_EDIT_ECN)))
+	if (sg_likely(!(out->edits & SG_EDIT_ECN) || out->ecn))
 		sg_edit_ecn(out, seg, SG_ECT0);
 	else if (seg->ecn == SG_NOT_ECT)
 		out->edits &= (sg_u16)~SG_EDIT_ECN; /* as sg_without_ect() wants it */

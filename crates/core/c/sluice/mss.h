@@ -53,6 +53,12 @@ SG_INLINE sg_u8 sg_segment_units(sg_u32 bytes)
 	return (sg_u8)sg_min32((bytes + SG_SEGMENT_UNIT - 1) / SG_SEGMENT_UNIT, 0xff);
 }
 
+/* With less than this in flight, segments are what an application writes at a time. */
+SG_INLINE sg_u32 sg_mss_enough(const struct sg_flow *flow)
+{
+	return 2 * sg_min32(flow->mss, SG_MSS_COMMON);
+}
+
 /* New data leave: their size counts among those of this round. */
 SG_INLINE void sg_mss_sample(struct sg_flow *flow, const struct sg_segment *seg)
 {

@@ -57,7 +57,8 @@ SG_INLINE void sg_rtt_enter(struct sg_flow *flow, sg_u32 end, sg_u64 now_ns)
 SG_INLINE void sg_rtt_sent(struct sg_flow *flow, const struct sg_segment *seg, sg_u32 end,
 			   sg_u64 now_ns)
 {
-	if (sg_seq_lt(end, flow->rtt_next) || sg_seq_lt(flow->snd_una, flow->karn_end))
+	if (sg_seq_lt(end, flow->rtt_next) || end - flow->snd_una < sg_mss_enough(flow) ||
+	    sg_seq_lt(flow->snd_una, flow->karn_end))
 		return;
 	sg_mss_sample(flow, seg);
 	if (end - flow->snd_una < 2U * flow->mss)

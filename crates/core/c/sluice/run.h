@@ -24,9 +24,11 @@
 /* Bytes behind snd_nxt of which none begins an RTT sample, or tells the size of segments. */
 SG_INLINE sg_u32 sg_run_untimed(const struct sg_flow *flow)
 {
+	sg_u32 next = sg_seq_max(flow->rtt_next, flow->snd_una + sg_mss_enough(flow)) - 1;
+
 	if (sg_seq_lt(flow->snd_una, flow->karn_end))
 		return SG_RUN_MAX;
-	return sg_room(flow->rtt_next - 1, flow->snd_nxt);
+	return sg_room(next, flow->snd_nxt);
 }
 
 /* The tenant sends: within the edge that it was shown, and behind all that it has sent. */
