@@ -158,6 +158,10 @@ pub const ALL: &[Attack] = &[
     }),
     attack("optimistic-pair", |net, _| raw::optimistic_pair(net)),
     attack("ignored-window", |net, _| options::ignored_window(net)),
+    attack("large-mss-receiver", |net, _| {
+        options::large_mss_receiver(net)
+    }),
+    attack("large-mss-pair", |net, _| options::large_mss_pair(net)),
     attack("blast", |net, _| raw::blast(net)),
     honest_oddity("vlan", |net, _| wrapped::vlan(net)),
     attack("double-tag", |net, _| wrapped::double_tag(net)),

@@ -134,6 +134,33 @@ pub fn eol_all(net: &Net) -> Result<Hostile> {
     Hostile::mangled(net, end(), end())
 }
 
+/// SYNs and SYN/ACKs announce the largest MSS, which no path here carries.
+fn announces_largest_mss() -> Change {
+    Box::new(|frame| {
+        let Some(at) = Tcp::find(frame).filter(|at| at.is_syn(frame)) else {
+            return true;
+        };
+        let mut options = at.options(frame).to_vec();
+        if let [2, 4, high, low, ..] = &mut options[..] {
+            (*high, *low) = (0xff, 0xd7);
+        }
+        at.set_options(frame, &options);
+        true
+    })
+}
+
+/// A receiver alone.
+pub fn large_mss_receiver(net: &Net) -> Result<Hostile> {
+    let receiver = [announces_largest_mss(), mangle::nothing()];
+    Hostile::mangled(net, honest(), receiver)
+}
+
+/// Both ends.
+pub fn large_mss_pair(net: &Net) -> Result<Hostile> {
+    let end = || [announces_largest_mss(), mangle::nothing()];
+    Hostile::mangled(net, end(), end())
+}
+
 /// A receiver alone writes what hosts say to each other, before 20 bytes that no IP packet covers.
 pub fn forged_behind_packet(net: &Net) -> Result<Hostile> {
     large_windows(net)?;

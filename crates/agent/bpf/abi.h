@@ -18,19 +18,21 @@
  *   places      hash            ifindex (u32)       -> struct sg_place
  *   buckets     hash            struct sg_bucket_key -> struct sg_bucket
  *   remembered  LRU hash        struct sg_flow_key  -> struct sg_remembered
+ *   blackholes  LRU hash        struct sg_blackhole_key -> struct sg_blackhole
  *   counters    per-CPU array[1] struct sg_counters
  *   scratch     per-CPU array[1] struct sg_flow
  */
 #ifndef SLUICE_ABI_H
 #define SLUICE_ABI_H
 
+#include "sluice/blackhole.h"
 #include "sluice/bucket.h"
 #include "sluice/count.h"
 #include "sluice/flow.h"
 #include "sluice/hash.h"
 #include "sluice/params.h"
 
-#define SG_ABI_VERSION 7
+#define SG_ABI_VERSION 8
 
 /* A slot of the table of flows (table.h). */
 struct sg_slot {

@@ -135,39 +135,39 @@ SG_GLOBAL int sg_remote_trusted(const struct sg_flow_key *key)
  * Removes what a tenant wrote in a host's place, where no flow or handshake is known: its
  * peer's host may know one. Returns 0 where no rule covers what the tenant sends.
  */
-SG_GLOBAL int sg_refuse_claims_here(struct sg_packet *p, struct sg_verdict *out)
+SG_GLOBAL int sg_refuse_claims_here(struct sg_packet *p, sg_u32 rule, struct sg_verdict *out)
 {
 	struct sg_policy *rules = sg_policy_here();
-	sg_u32 rule;
 
-	if (!rules || !p || !out)
-		return 0;
-	rule = (sg_u32)sg_rule_here(&p->key);
-	if (rule == SG_RULE_NONE)
+	if (!rules || !p || !out || rule == SG_RULE_NONE)
 		return 0;
 	sg_life_refuse(&p->seg, sg_remote_trusted(&p->key), sg_params_of(rules, rule), out);
 	return 1;
 }
 
-SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *out)
+/* `rule`: sg_rule_here(), here and below. Callers ask, for the stack is short. */
+SG_GLOBAL int sg_skb_syn(struct sg_packet *p, sg_u64 now_ns, sg_u32 rule, struct sg_verdict *out)
 {
 	struct sg_policy *rules = sg_policy_here();
 	struct sg_half_open *half, fresh = { 0 };
-	sg_u32 rule, counted;
+	sg_u32 counted, offers, news;
 	int has_flow;
 
 	if (!rules || !p || !out)
 		return 0;
-	rule = (sg_u32)sg_rule_here(&p->key);
 	if (sg_fate_of_syn(rule, out) == SG_FATE_PASS)
 		return 0;
 	p->seg.peer_trusted = (sg_u8)sg_remote_trusted(&p->key);
 	has_flow = sg_has_flow(&p->key);
+	offers = (sg_u32)sg_offers_here(&p->key, now_ns);
 	p->key.opener = sg_opener_of(&p->seg);
 	half = sg_half_of(&p->key, &counted);
 	if (half)
 		fresh = *half;
-	sg_life_syn(&fresh, &p->seg, now_ns, rule, has_flow, sg_params_of(rules, rule), out);
+	news = sg_life_syn(&fresh, &p->seg, now_ns, rule, has_flow, offers,
+			   sg_params_of(rules, rule), out);
+	if (sg_unlikely(news))
+		sg_note_here(&p->key, news, now_ns);
 	if (counted ? bpf_map_update_elem(&half_open, &p->key, &fresh, BPF_ANY) :
 		      sg_keep_half(&p->key, &fresh, now_ns))
 		sg_life_unkept(0, &p->seg, out);
@@ -201,12 +201,28 @@ SG_GLOBAL int sg_keep_answer(struct sg_packet *p, sg_u64 now_ns)
 	return 0;
 }
 
-SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdict *out)
+/* enum sg_partner of the flow of this tuple. */
+SG_GLOBAL int sg_partner_here(const struct sg_flow_key *key)
+{
+	struct sg_slot *slot;
+	sg_u32 at, tag;
+
+	if (!key)
+		return SG_PARTNER_NONE;
+	tag = sg_tag_of(key);
+	slot = sg_find(tag, &at);
+	return (int)sg_partner_of(slot && sg_slot_holds(slot, tag, key) ? &slot->flow : 0);
+}
+
+/* Returns 1 if it has made a flow, which sg_keep_made() stores. */
+SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, sg_u32 rule,
+			    struct sg_verdict *out)
 {
 	struct sg_policy *rules = sg_policy_here();
 	struct sg_half_open *half;
 	struct sg_flow *made;
-	sg_u32 rule, counted;
+	sg_u32 counted, news;
+	enum sg_partner partner;
 	enum sg_fate fate;
 
 	if (!rules || !p || !out)
@@ -214,13 +230,12 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 	p->key.opener = sg_opener_of(&p->seg);
 	half = sg_half_of(&p->key, &counted);
 	p->key.opener = 0;
-	rule = (sg_u32)sg_rule_here(&p->key);
 	fate = sg_fate_of_synack(half, &p->seg, rule, sg_has_flow(&p->key));
 	if (fate == SG_FATE_PASS)
 		return 0;
 	/* Without a SYN there is nothing but NOTE, which the verifier does not know. */
 	if (fate == SG_FATE_NOTE || !half) {
-		if (sg_refuse_claims_here(p, out))
+		if (sg_refuse_claims_here(p, rule, out))
 			sg_keep_answer(p, now_ns);
 		return 0;
 	}
@@ -228,19 +243,24 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, struct sg_verdic
 	made = sg_blank_flow(now_ns, rule);
 	if (!made)
 		return 0;
-	sg_life_synack(made, half, &p->seg, rule, sg_params_of(rules, rule), out);
-	if (fate == SG_FATE_REPEAT) {
+	news = sg_life_synack_news(half, &p->seg);
+	if (sg_unlikely(news))
+		sg_note_here(&p->key, news, now_ns);
+	partner = (enum sg_partner)sg_partner_here(&p->key);
+	sg_life_synack(made, half, &p->seg, rule, partner, sg_params_of(rules, rule), out);
+	if (fate == SG_FATE_REPEAT && !sg_life_gives_up(partner, made)) {
 		sg_keep_answer(p, now_ns);
 		return 0;
 	}
-	if (counted)
+	if (counted && fate == SG_FATE_MAKE)
 		sg_half_answered(p->key.ifindex, now_ns);
-	if (sg_store_flow(&p->key, made))
-		sg_life_unkept(half, &p->seg, out);
-	return 0;
+	return 1;
 }
 
-/* A connection is met from the middle: its flow begins, if a rule covers it. */
+/*
+ * A connection is met from the middle: its flow begins, if a rule covers it. As sg_skb_synack(),
+ * returns 1 if sg_keep_made() is to store what it has made.
+ */
 SG_GLOBAL int sg_skb_midstream(struct __sk_buff *skb, struct sg_packet *p, sg_u64 now_ns)
 {
 	struct sg_policy *rules = sg_policy_here();
@@ -262,10 +282,35 @@ SG_GLOBAL int sg_skb_midstream(struct __sk_buff *skb, struct sg_packet *p, sg_u6
 	slot = sg_find(tag, &at);
 	sg_life_midstream(made, &p->seg, now_ns, sg_params_of(rules, rule), &known,
 			  slot && sg_slot_holds(slot, tag, &p->key) ? &slot->flow : 0);
-	if (sg_store_flow(&p->key, made))
-		return 0; /* no room: it is found out again when there is */
-	bpf_map_delete_elem(&remembered, &p->key);
-	sg_count_one(SG_COUNT_FLOW_MIDSTREAM);
+	return 1;
+}
+
+/*
+ * Stores the flow that a packet has made. Called by the programs themselves, not by what makes the
+ * flow: the stack is short.
+ */
+SG_GLOBAL int sg_keep_made(struct sg_packet *p, struct sg_verdict *out)
+{
+	struct sg_half_open *half;
+	struct sg_flow *made;
+	sg_u32 zero = 0, counted;
+	int refused;
+
+	made = bpf_map_lookup_elem(&scratch, &zero);
+	if (!made || !p || !out)
+		return 0;
+	refused = sg_store_flow(&p->key, made);
+	if (p->seg.tcp_flags & SG_SYN) {
+		if (!refused)
+			return 0;
+		p->key.opener = sg_opener_of(&p->seg);
+		half = sg_half_of(&p->key, &counted);
+		p->key.opener = 0;
+		sg_life_unkept(half, &p->seg, out);
+	} else if (!refused) { /* else it is found out again when there is room */
+		bpf_map_delete_elem(&remembered, &p->key);
+		sg_count_one(SG_COUNT_FLOW_MIDSTREAM);
+	}
 	return 0;
 }
 
@@ -275,9 +320,9 @@ SG_INLINE void sg_skb_stray(struct __sk_buff *skb, struct sg_packet *p, enum sg_
 {
 	/* Without claims there is nothing to look up. */
 	if (sg_life_claims(&p->seg))
-		sg_refuse_claims_here(p, out);
-	if (fate == SG_FATE_MAKE)
-		sg_skb_midstream(skb, p, sg_now(skb));
+		sg_refuse_claims_here(p, (sg_u32)sg_rule_here(&p->key), out);
+	if (fate == SG_FATE_MAKE && sg_skb_midstream(skb, p, sg_now(skb)))
+		sg_keep_made(p, out);
 }
 
 /* The usual shapes of an ACK's options, without a parser; 0 = something else. */
@@ -370,6 +415,15 @@ SG_GLOBAL int sg_skb_syn_reach(struct __sk_buff *skb, struct sg_packet *p)
 		return 0;
 	p->seg.options |= SG_OPT_FIXED;
 	return -1;
+}
+
+/* What the tenant's interface takes of a TCP segment. A loopback's MTU is no packet's. */
+SG_INLINE void sg_skb_path(struct __sk_buff *skb, struct sg_packet *p)
+{
+	struct sk_buff *kernel = bpf_cast_to_kern_ctx(skb);
+	sg_u32 mtu = kernel->dev->mtu, headers = p->ipv6 ? 60 : 40;
+
+	p->seg.path_mss = mtu > headers && mtu <= 0xffff ? mtu - headers : 0;
 }
 
 /* Applies a verdict's edits of the TCP header. Returns 0, or -1 when the kernel refused one. */
@@ -561,6 +615,8 @@ SG_INLINE enum sg_fate sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p
 		if (fate == SG_FATE_MAKE)
 			return SG_FATE_MAKE;
 	}
+	if (sg_life_awaits_peer(&slot->flow, &p->seg))
+		sg_peer_news_here(p, &slot->flow, sg_now(skb));
 	now_ns = sg_flow_now(skb, slot, &p->seg);
 	if (sg_unlikely(!sg_lock(slot, at))) {
 		sg_skb_contended(slot, p, out);
@@ -581,6 +637,8 @@ SG_INLINE enum sg_fate sg_skb_segment(struct __sk_buff *skb, struct sg_packet *p
 		*watched |= out->edits & SG_EDIT_UNHELD;
 	}
 	sg_unlock(slot);
+	if (sg_unlikely(out->count == SG_COUNT_ECT_DROPPED))
+		sg_note_here(&p->key, SG_OFFER_LOST, sg_now(skb));
 	return SG_FATE_USE;
 }
 
@@ -693,7 +751,7 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 	struct sg_counters *here = sg_counters_here();
 	struct sg_packet p = { 0 };
 	struct sg_verdict *out = sg_blank_verdict();
-	sg_u32 why, watched = 0;
+	sg_u32 why, rule, watched = 0;
 	enum sg_fate fate;
 
 	if (!here || !out)
@@ -701,6 +759,8 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 	here->value[SG_COUNT_PACKETS]++;
 	p.seg.direction = direction;
 	p.key.ifindex = skb->ifindex;
+	if (direction == SG_FROM_TENANT && sg_unlikely(skb->gso_size))
+		p.seg.segment_units = sg_segment_units(skb->gso_size);
 	why = sg_skb_read(skb, &p);
 	if (sg_unlikely(why)) {
 		sg_count(here, why);
@@ -723,18 +783,23 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 	if (direction == SG_FROM_TENANT && !p.seg.payload && sg_unlikely(sg_charges_bare()) &&
 	    sg_charge(skb, skb->ifindex, SG_CLASS_BARE, sg_now(skb)))
 		return SG_TCX_DROP;
-	if (sg_unlikely(p.seg.tcp_flags & SG_SYN) && sg_skb_syn_reach(skb, &p))
-		sg_count(here, SG_COUNT_EDIT_FAILED);
+	if (sg_unlikely(p.seg.tcp_flags & SG_SYN)) {
+		sg_skb_path(skb, &p);
+		if (sg_skb_syn_reach(skb, &p))
+			sg_count(here, SG_COUNT_EDIT_FAILED);
+	}
 	if (sg_likely(!(p.seg.tcp_flags & SG_SYN))) {
 		fate = sg_skb_segment(skb, &p, direction, out, &watched);
 		if (sg_unlikely(fate != SG_FATE_USE)) {
 			sg_skb_stray(skb, &p, fate, out);
 			watched |= 1;
 		}
-	} else if (p.seg.tcp_flags & SG_ACK) {
-		sg_skb_synack(&p, sg_now(skb), out);
 	} else {
-		sg_skb_syn(&p, sg_now(skb), out);
+		rule = (sg_u32)sg_rule_here(&p.key);
+		if (!(p.seg.tcp_flags & SG_ACK))
+			sg_skb_syn(&p, sg_now(skb), rule, out);
+		else if (sg_skb_synack(&p, sg_now(skb), rule, out))
+			sg_keep_made(&p, out);
 	}
 	if (out->edits | out->count | p.seg.ecn)
 		sg_count_verdict(here, &p.seg, out);

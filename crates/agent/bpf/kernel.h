@@ -29,6 +29,7 @@ typedef struct {
 struct net_device {
 	struct Qdisc *qdisc; /* the root qdisc */
 	int ifindex;
+	unsigned int mtu;
 	possible_net_t nd_net;
 };
 

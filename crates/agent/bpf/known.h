@@ -26,6 +26,7 @@ struct tcp_options_received {
 };
 
 struct tcp_sock {
+	__u32 mss_cache; /* of the segments that it sends, without options */
 	struct tcp_options_received rx_opt;
 };
 
@@ -62,6 +63,45 @@ struct {
 	__type(key, struct sg_flow_key);
 	__type(value, struct sg_remembered);
 } remembered SEC(".maps");
+
+/* Peers that are not reached by what hosts add to handshakes. Each interface has its own slots. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct sg_blackhole_key);
+	__type(value, struct sg_blackhole);
+} blackholes SEC(".maps");
+
+SG_GLOBAL int sg_offers_here(const struct sg_flow_key *key, sg_u64 now_ns)
+{
+	struct sg_blackhole_key place;
+
+	if (!key)
+		return SG_OFFERS;
+	place = sg_blackhole_key_of(key);
+	return (int)sg_offers_to(bpf_map_lookup_elem(&blackholes, &place), key, now_ns);
+}
+
+/* Keeps news of offers to a peer. */
+SG_GLOBAL int sg_note_here(const struct sg_flow_key *key, sg_u32 news, sg_u64 now_ns)
+{
+	struct sg_blackhole_key place;
+	struct sg_blackhole copy = { 0 }, *known;
+	struct sg_counters *here = sg_counters_here();
+
+	if (!key || news == SG_OFFER_NO_NEWS)
+		return 0;
+	place = sg_blackhole_key_of(key);
+	known = bpf_map_lookup_elem(&blackholes, &place);
+	if (known)
+		copy = *known;
+	if (!sg_blackhole_note(&copy, key, (enum sg_offer_news)news, now_ns) ||
+	    bpf_map_update_elem(&blackholes, &place, &copy, BPF_ANY))
+		return 0;
+	if (here)
+		sg_count_offers(here, (enum sg_offer_news)news);
+	return 0;
+}
 
 /* Keeps what a SYN said, or a SYN/ACK alone, that was not known; 0 if it is kept. */
 SG_GLOBAL int sg_keep_half(const struct sg_flow_key *key, const struct sg_half_open *half,
@@ -129,7 +169,7 @@ SG_INLINE void sg_ask_tuple(struct __sk_buff *skb, struct bpf_sock_tuple *tuple,
 	sock = (struct tcp_sock *)bpf_skc_to_tcp_sock(found);
 	if (sock) {
 		known->scale = SG_SCALE_EXACT;
-		known->mss = sock->rx_opt.mss_clamp;
+		known->mss = (sg_u16)sg_min32(sock->rx_opt.mss_clamp, sock->mss_cache + 40);
 		if (BPF_CORE_READ_BITFIELD(sock, rx_opt.wscale_ok))
 			known->wscale = BPF_CORE_READ_BITFIELD(sock, rx_opt.snd_wscale);
 	}
@@ -177,6 +217,21 @@ SG_INLINE struct sg_half_open *sg_answer_here(struct sg_packet *p)
 	note = sg_half_of(&p->key, &counted);
 	p->key.opener = 0;
 	return note;
+}
+
+/* The first segment of the peer, for the tenant whose SYN/ACK went without our option. */
+SG_GLOBAL int sg_peer_news_here(struct sg_packet *p, const struct sg_flow *flow, sg_u64 now_ns)
+{
+	struct sg_half_open *half;
+	sg_u32 counted, news;
+
+	if (!p || !flow)
+		return 0;
+	p->key.opener = SG_OPENED_BY_REMOTE;
+	half = sg_half_of(&p->key, &counted);
+	p->key.opener = 0;
+	news = sg_life_peer_news(flow, half, &p->seg);
+	return sg_note_here(&p->key, news, now_ns);
 }
 
 SG_GLOBAL int sg_fate_recalled_here(struct sg_packet *p, const struct sg_flow *flow,

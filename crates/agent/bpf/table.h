@@ -483,7 +483,7 @@ SG_GLOBAL int sg_take_slot(sg_u32 tag, const struct sg_flow_key *key, const stru
 }
 
 /* Puts a flow into the table, within the interface's quota; 0 if it is there now. */
-SG_GLOBAL int sg_store_flow(const struct sg_flow_key *key, const struct sg_flow *flow)
+SG_INLINE int sg_store_flow(const struct sg_flow_key *key, const struct sg_flow *flow)
 {
 	struct sg_interface *interface;
 	sg_u32 ifindex, tag;

@@ -382,6 +382,7 @@ impl Instance {
             "half_open",
             "crowd",
             "remembered",
+            "blackholes",
             "interfaces",
             "places",
             "buckets",

@@ -107,7 +107,7 @@ impl Random {
             };
         }
         let acked = 1 + self.below(u64::from(cwnd));
-        let others = self.below(2) as u32 * self.below(u64::from(cwnd));
+        let others = self.below(2) * self.below(u64::from(cwnd));
         let snd_una = last.snd_una.wrapping_add(acked);
         Ack {
             now_ns: last.now_ns.wrapping_add(self.next() % 10_000_000),
@@ -125,7 +125,7 @@ impl Random {
             path_acked: last.path_acked.wrapping_add(acked + others),
             path_marked: last
                 .path_marked
-                .wrapping_add(self.below(2) as u32 * self.below(u64::from(acked + others))),
+                .wrapping_add(self.below(2) * self.below(u64::from(acked + others))),
         }
     }
 

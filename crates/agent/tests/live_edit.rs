@@ -405,6 +405,37 @@ fn closed_flows_are_collected_and_free_their_place() {
     assert!(near.raw_flows().unwrap().is_empty());
 }
 
+/// A device on the path drops SYNs with the option that hosts add.
+#[test]
+fn syns_that_a_path_drops_open_all_the_same() {
+    let hosts = Hosts::new();
+    let instances = [A, B].map(|side| hosts.enforce(side, &policy()));
+    hosts.within("ha", || {
+        for words in [
+            "qdisc add dev up root handle 1: htb default 1",
+            "class add dev up parent 1: classid 1:1 htb rate 10gbit",
+            "class add dev up parent 1: classid 1:2 htb rate 10gbit",
+            "qdisc add dev up parent 1:2 pfifo limit 0",
+            // A SYN of Linux has 20 bytes of options; behind them, the first byte of ours.
+            "filter add dev up parent 1: protocol ip u32 match u8 2 0x12 at 33 \
+             match u8 253 0xff at 60 flowid 1:2",
+        ] {
+            live::run("tc", &words.split_whitespace().collect::<Vec<_>>());
+        }
+    });
+    let mut connection = Connection::open(&hosts, V4);
+    connection.transfer(A, 1_000_000);
+    let flow = only_flow(&instances[A]);
+    assert_eq!(REASON_NAMES[usize::from(flow.reason)], "option-dropped");
+    assert_eq!(counter(&instances[A], "option_dropped"), 1);
+    // The next connection to that peer begins without it.
+    let offered = counter(&instances[A], "peer_offered");
+    let mut next = Connection::open(&hosts, V4);
+    next.transfer(A, 1_000_000);
+    assert_eq!(counter(&instances[A], "peer_offered"), offered);
+    assert_eq!(counter(&instances[A], "syn_fallback"), 2);
+}
+
 /// A capture file of Ethernet frames (libpcap's classic format).
 fn pcap(frames: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::new();

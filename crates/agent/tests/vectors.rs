@@ -14,14 +14,19 @@ mod random;
 use std::rc::Rc;
 
 use kernel::{IFINDEX, Kernel};
-use net::{A, B, Fate, Pair, Route, opt, pair::Enforcer, params, policy, policy_of};
+use net::{
+    A, B, Fate, Packet, Pair, Route, Tenant, opt, pair::Enforcer, params, policy, policy_of,
+    tenant::State,
+};
 use random::Random;
 use sluicegate_core::{
     abi::{
-        COUNTER_NAMES, FLOW_SCALE_BOUND, FlowKey, Interface, MODE_TWO_SIDED, MODE_WATCH, Params,
-        PolicyTable, RULE_OBSERVE, RULE_POLICE, RULE_STRIP_MPTCP, Remembered, WINDOW_MAX,
+        COUNTER_NAMES, FLOW_SCALE_BOUND, FlowKey, Interface, MODE_ONE_SIDED, MODE_TWO_SIDED,
+        MODE_WATCH, Params, PolicyTable, RULE_OBSERVE, RULE_POLICE, RULE_STRIP_MPTCP, Remembered,
+        WINDOW_MAX,
     },
     cc::Algorithm,
+    frame::{self, Frame},
     host::{Action, Direction, Host, Outcome, tcp},
     life::Opener,
 };
@@ -80,6 +85,13 @@ impl Enforcer for Shadowed {
         let before = frame.clone();
         let key = self.key();
         self.host.set_path(self.kernel.path(&key));
+        // The kernel knows what other conversations have found out about the peer.
+        let mut bytes = frame.clone();
+        let view = Frame::new(&mut bytes, frame.len().try_into().unwrap(), false);
+        let parsed = frame::Packet::parse(&view, direction, IFINDEX);
+        if let Ok(packet) = &parsed {
+            self.host.set_blackhole(self.kernel.blackhole(packet.key()));
+        }
         let made = self.kernel.frame(frame, direction, now_ns);
         let outcome = self.host.frame(frame, direction, now_ns);
         let context = || format!("{direction:?} {before:02x?}: {outcome:?}");
@@ -88,6 +100,10 @@ impl Enforcer for Shadowed {
         self.compare_state(context);
         if self.key() == key {
             assert_eq!(self.kernel.path(&key), self.host.path(), "{}", context());
+        }
+        if let Ok(packet) = &parsed {
+            let known = self.kernel.blackhole(packet.key());
+            assert_eq!(known, *self.host.blackhole(), "{}", context());
         }
         if let Some(fack) = &outcome.fack {
             let made = self.kernel.fack(frame, now_ns);
@@ -204,6 +220,66 @@ fn an_mss_that_is_lowered_is_the_same() {
         let sides = pair.sides.iter().filter_map(|side| side.enforcer.as_ref());
         compare_counters(&kernel, sides);
     }
+}
+
+/// Of any MSS that either end announces, and of segments that become smaller and larger.
+#[test]
+fn sizes_of_segments_are_the_same() {
+    let kernel = kernel();
+    // The kernel runs programs on frames of less than a page only.
+    for (own, peers) in [(8960, 8960), (1460, 65_495), (65_495, 65_495), (536, 1460)] {
+        let mut pair = pair(&kernel, &policy());
+        pair.tenant(A).offers.mss = own;
+        pair.tenant(B).offers.mss = peers;
+        pair.set_fate(|crossing| match crossing.index % 3 {
+            0 => Fate::Mark,
+            _ => Fate::Deliver,
+        });
+        pair.connect();
+        for mss in [1460, 3400, 1000, 2900] {
+            pair.tenant(A).segment = mss;
+            pair.transfer(A, 300_000);
+        }
+        let sides = pair.sides.iter().filter_map(|side| side.enforcer.as_ref());
+        compare_counters(&kernel, sides);
+    }
+}
+
+/// Devices that drop SYNs, SYN/ACKs or data for what hosts add to them; further connections.
+#[test]
+fn what_paths_drop_is_the_same() {
+    let kernel = kernel();
+    let is_dropped = [
+        |packet: &Packet| packet.flags & (tcp::SYN | tcp::ACK) == tcp::SYN && packet.ecn != 0,
+        |packet: &Packet| packet.has(tcp::SYN | tcp::ACK) && packet.ecn != 0,
+        |packet: &Packet| packet.len() > 0 && packet.ecn != 0,
+    ];
+    for hit in is_dropped {
+        let mut pair = pair(&kernel, &policy());
+        pair.set_fate(move |crossing| match hit(&crossing.packet) {
+            true => Fate::Drop,
+            false => Fate::Deliver,
+        });
+        // The native host has one flow: the tuple is used again.
+        for isn in [40_000_000, 50_000_000] {
+            for side in [A, B] {
+                *pair.tenant(side) = Tenant::new(isn);
+            }
+            for _ in 0..3 {
+                if pair.tenant(A).state != State::Open {
+                    let syn = pair.tenant(A).syn();
+                    pair.transmit(A, &syn);
+                    pair.run();
+                }
+                pair.wait(1_000_000_000);
+            }
+            pair.transfer(A, 20_000);
+            assert_eq!(pair.flow(A).mode, MODE_ONE_SIDED);
+        }
+        let sides = pair.sides.iter().filter_map(|side| side.enforcer.as_ref());
+        compare_counters(&kernel, sides);
+    }
+    assert_eq!(count(&kernel, "option_dropped"), 1);
 }
 
 #[test]

@@ -6,13 +6,13 @@
 #include "sluice/hash.h"
 #include "sluice/host.h"
 
-_Static_assert(SG_COUNT_MAX == 60, "names of counters are in src/abi.rs");
+_Static_assert(SG_COUNT_MAX == 63, "names of counters are in src/abi.rs");
 SG_ASSERT_AT(struct sg_host, counters, 19560);
-SG_ASSERT_AT(struct sg_host, half, 20088);
-SG_ASSERT_AT(struct sg_host, flow, 20160);
-SG_ASSERT_AT(struct sg_host, flow_exists, 20488);
-SG_ASSERT_SIZE(struct sg_host, 20504);
-SG_ASSERT_AT(struct sg_host, path, 20496);
+SG_ASSERT_AT(struct sg_host, half, 20112);
+SG_ASSERT_AT(struct sg_host, flow, 20184);
+SG_ASSERT_AT(struct sg_host, flow_exists, 20552);
+SG_ASSERT_SIZE(struct sg_host, 20568);
+SG_ASSERT_AT(struct sg_host, path, 20560);
 SG_ASSERT_SIZE(struct sg_host_result, 92);
 SG_ASSERT_AT(struct sg_host_result, out, 56);
 SG_ASSERT_AT(struct sg_host_result, frame_len, 80);

@@ -29,12 +29,23 @@ sg_u32 sluice_run_step(struct sg_flow *flow, const struct sg_segment *seg, sg_u3
 sg_u32 sluice_life_claims(const struct sg_segment *seg);
 void sluice_life_refuse(const struct sg_segment *seg, sg_u32 trusted,
 			const struct sg_params *params, struct sg_verdict *out);
-void sluice_life_syn(struct sg_half_open *half, const struct sg_segment *seg, sg_u64 now_ns,
-		     sg_u32 rule, sg_u32 has_flow, const struct sg_params *params,
-		     struct sg_verdict *out);
+sg_u32 sluice_life_syn(struct sg_half_open *half, const struct sg_segment *seg, sg_u64 now_ns,
+		       sg_u32 rule, sg_u32 has_flow, sg_u32 offers,
+		       const struct sg_params *params, struct sg_verdict *out);
+struct sg_blackhole_key sluice_blackhole_key(const struct sg_flow_key *key);
+sg_u32 sluice_offers_to(const struct sg_blackhole *known, const struct sg_flow_key *key,
+			sg_u64 now_ns);
+sg_u32 sluice_blackhole_note(struct sg_blackhole *known, const struct sg_flow_key *key,
+			     sg_u32 news, sg_u64 now_ns);
+sg_u32 sluice_life_synack_news(const struct sg_half_open *half, const struct sg_segment *seg);
+sg_u32 sluice_partner_of(const struct sg_flow *flow);
+sg_u32 sluice_life_gives_up(sg_u32 partner, const struct sg_flow *made);
+sg_u32 sluice_life_awaits_peer(const struct sg_flow *flow, const struct sg_segment *seg);
+sg_u32 sluice_life_peer_news(const struct sg_flow *flow, const struct sg_half_open *half,
+			     const struct sg_segment *seg);
 void sluice_life_synack(struct sg_flow *flow, struct sg_half_open *half,
 			const struct sg_segment *seg, sg_u64 now_ns, sg_u32 rule,
-			const struct sg_params *params, struct sg_verdict *out);
+			sg_u32 partner, const struct sg_params *params, struct sg_verdict *out);
 void sluice_life_note(struct sg_half_open *note, const struct sg_segment *seg, sg_u64 now_ns);
 sg_u32 sluice_answers_anew(const struct sg_flow *flow, const struct sg_segment *seg);
 void sluice_life_unkept(struct sg_half_open *half, const struct sg_segment *seg,
@@ -133,19 +144,62 @@ void sluice_life_refuse(const struct sg_segment *seg, sg_u32 trusted,
 	sg_life_refuse(seg, (int)trusted, params, out);
 }
 
-void sluice_life_syn(struct sg_half_open *half, const struct sg_segment *seg, sg_u64 now_ns,
-		     sg_u32 rule, sg_u32 has_flow, const struct sg_params *params,
-		     struct sg_verdict *out)
+sg_u32 sluice_life_syn(struct sg_half_open *half, const struct sg_segment *seg, sg_u64 now_ns,
+		       sg_u32 rule, sg_u32 has_flow, sg_u32 offers,
+		       const struct sg_params *params, struct sg_verdict *out)
 {
-	sg_life_syn(half, seg, now_ns, rule, (int)has_flow, params, out);
+	return sg_life_syn(half, seg, now_ns, rule, (int)has_flow, offers, params, out);
+}
+
+struct sg_blackhole_key sluice_blackhole_key(const struct sg_flow_key *key)
+{
+	return sg_blackhole_key_of(key);
+}
+
+sg_u32 sluice_offers_to(const struct sg_blackhole *known, const struct sg_flow_key *key,
+			sg_u64 now_ns)
+{
+	return sg_offers_to(known, key, now_ns);
+}
+
+sg_u32 sluice_blackhole_note(struct sg_blackhole *known, const struct sg_flow_key *key,
+			     sg_u32 news, sg_u64 now_ns)
+{
+	return (sg_u32)sg_blackhole_note(known, key, (enum sg_offer_news)news, now_ns);
+}
+
+sg_u32 sluice_life_synack_news(const struct sg_half_open *half, const struct sg_segment *seg)
+{
+	return sg_life_synack_news(half, seg);
+}
+
+sg_u32 sluice_partner_of(const struct sg_flow *flow)
+{
+	return sg_partner_of(flow);
+}
+
+sg_u32 sluice_life_gives_up(sg_u32 partner, const struct sg_flow *made)
+{
+	return (sg_u32)sg_life_gives_up((enum sg_partner)partner, made);
+}
+
+sg_u32 sluice_life_awaits_peer(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	return !!sg_life_awaits_peer(flow, seg);
+}
+
+sg_u32 sluice_life_peer_news(const struct sg_flow *flow, const struct sg_half_open *half,
+			     const struct sg_segment *seg)
+{
+	return sg_life_peer_news(flow, half, seg);
 }
 
 void sluice_life_synack(struct sg_flow *flow, struct sg_half_open *half,
 			const struct sg_segment *seg, sg_u64 now_ns, sg_u32 rule,
-			const struct sg_params *params, struct sg_verdict *out)
+			sg_u32 partner, const struct sg_params *params, struct sg_verdict *out)
 {
 	sg_life_blank(flow, now_ns, rule);
-	sg_life_synack(flow, half, seg, rule, params, out);
+	sg_life_synack(flow, half, seg, rule, (enum sg_partner)partner, params, out);
 }
 
 void sluice_life_note(struct sg_half_open *note, const struct sg_segment *seg, sg_u64 now_ns)

@@ -383,7 +383,7 @@ pub struct Flow {
     pub sack_right: u32,
     pub policed: u16,
     pub reason: u8,
-    pub pad: u8,
+    pub largest: u8,
     pub hole: [Hole; 4],
     /// The tenant's first number and the peer's, by the SYN/ACK that the flow began with; 0 = not
     /// known.
@@ -494,9 +494,35 @@ pub struct HalfOpen {
     pub wscale: u8,
     pub rule: u8,
     pub peer: u8,
-    pub pad: u8,
+    pub offers: u8,
     /// Bytes that came with the SYN; of a SYN/ACK alone, the other end's number.
     pub data: u32,
+}
+
+/// `struct sg_blackhole_key`: a place for a peer, of those that an interface has.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlackholeKey {
+    /// The tenant's interface.
+    pub ifindex: u32,
+    /// Below `SG_BLACKHOLE_SLOTS`.
+    pub slot: u32,
+}
+
+/// `struct sg_blackhole`: a peer that is not reached by what hosts add to handshakes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(
+    missing_docs,
+    reason = "each field is described in c/sluice/blackhole.h"
+)]
+pub struct Blackhole {
+    pub remote: Addr,
+    pub until_ns: u64,
+    pub suspected_ns: u64,
+    pub vlan: u16,
+    pub times: u8,
+    pub pad: [u8; 5],
 }
 
 /// Value of the kernel's `interfaces` map.
@@ -630,7 +656,7 @@ impl Default for Config {
 }
 
 /// Version of the layout of everything pinned, part of the pin path (`SG_ABI_VERSION`).
-pub const ABI_VERSION: u32 = 7;
+pub const ABI_VERSION: u32 = 8;
 
 /// Slot of a flow that no rule governs.
 pub const RULE_NONE: u8 = 0xff;
@@ -649,7 +675,7 @@ pub const MODE_TENANT_ECN: u8 = 3;
 pub const MODE_NAMES: [&str; 4] = ["watch", "one-sided", "two-sided", "tenant-ecn"];
 
 /// Names of [`Flow::reason`]: why a flow is in its mode, or why nothing more is done.
-pub const REASON_NAMES: [&str; 12] = [
+pub const REASON_NAMES: [&str; 14] = [
     "",
     "midstream",
     "mptcp",
@@ -662,6 +688,8 @@ pub const REASON_NAMES: [&str; 12] = [
     "syn-with-data",
     "no-room",
     "one-direction",
+    "option-dropped",
+    "ect-dropped",
 ];
 
 /// [`Flow::marks`]: a packet of the tenant has been seen.
@@ -694,7 +722,7 @@ pub const FLOW_RECOVERY: u8 = 1 << 1;
 pub const FLOW_CLOSED: u8 = 1 << 2;
 
 /// Counters in the order of `enum sg_counter`; the first does not count.
-pub const COUNTER_NAMES: [&str; 60] = [
+pub const COUNTER_NAMES: [&str; 63] = [
     "none",
     "packets",
     "ect_set",
@@ -755,6 +783,9 @@ pub const COUNTER_NAMES: [&str; 60] = [
     "odd_ack",
     "seq_restored",
     "mss_clamped",
+    "syn_fallback",
+    "option_dropped",
+    "ect_dropped",
 ];
 
 const _: () = {
@@ -771,6 +802,8 @@ const _: () = {
     assert!(size_of::<Sweeper>() == 80);
     assert!(size_of::<TableShape>() == 64);
     assert!(size_of::<HalfOpen>() == 24);
+    assert!(size_of::<BlackholeKey>() == 8);
+    assert!(size_of::<Blackhole>() == 40);
     assert!(size_of::<Interface>() == 16);
     assert!(size_of::<Place>() == 32);
     assert!(size_of::<Config>() == 24);

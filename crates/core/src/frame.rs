@@ -24,6 +24,8 @@ pub const FACK_BYTES: usize = 128;
 
 /// The longest headers that are read: Ethernet, a tag, IPv6, TCP with all options.
 pub const HEADERS_BYTES: usize = 118;
+/// Unit of the size of a super-packet's segments (`SG_SEGMENT_UNIT`).
+const SEGMENT_UNIT: u16 = 256;
 
 unsafe extern "C" {
     fn sluice_frame_parse(packet: &mut Packet, frame: &Frame<'_>, direction: u32) -> u32;
@@ -116,6 +118,13 @@ impl Packet {
             0 => Ok(()),
             why => Err(why as usize),
         }
+    }
+
+    /// It is a super-packet, of segments with so much payload each.
+    #[inline]
+    pub fn set_segment_bytes(&mut self, bytes: u16) {
+        let units = bytes.div_ceil(SEGMENT_UNIT);
+        self.segment.segment_units = u8::try_from(units).unwrap_or(u8::MAX);
     }
 
     /// Whether it has to be parsed again from the whole frame: a SYN with data, which an option

@@ -16,7 +16,7 @@ use std::mem::{offset_of, size_of};
 pub use crate::segment::{Action, Direction, Segment, Verdict, ecn, edit, option, tcp};
 
 use crate::{
-    abi::{COUNTER_NAMES, Flow, FlowKey, HalfOpen, PolicyTable, Remembered, Scope},
+    abi::{Blackhole, COUNTER_NAMES, Flow, FlowKey, HalfOpen, PolicyTable, Remembered, Scope},
     path::Path,
 };
 
@@ -48,6 +48,7 @@ struct State {
     answer: HalfOpen,
     flow: Flow,
     known: Remembered,
+    blackhole: Blackhole,
     flow_exists: u32,
     answered: u32,
     path: Path,
@@ -100,6 +101,7 @@ impl Host {
             answer: HalfOpen::default(),
             flow: Flow::default(),
             known: Remembered::default(),
+            blackhole: Blackhole::default(),
             flow_exists: 0,
             answered: 0,
             path: Path::default(),
@@ -186,6 +188,16 @@ impl Host {
         self.0.path = path;
     }
 
+    /// What is at its last peer's place of those that hosts' options do not reach.
+    pub fn blackhole(&self) -> &Blackhole {
+        &self.0.blackhole
+    }
+
+    /// Other connections have found out about that peer, or about one with the same place.
+    pub fn set_blackhole(&mut self, known: Blackhole) {
+        self.0.blackhole = known;
+    }
+
     /// Replaces the policy: parameters reach the flow at its next packet.
     pub fn set_policy(&mut self, policy: &PolicyTable) {
         self.0.policy = *policy;
@@ -210,6 +222,6 @@ const _: () = {
     assert!(offset_of!(FrameResult, out) == 56);
     assert!(offset_of!(FrameResult, frame_len) == 80);
     assert!(offset_of!(State, counters) == size_of::<PolicyTable>() + size_of::<Scope>());
-    assert!(size_of::<State>() == 20_504);
-    assert!(offset_of!(State, flow_exists) == 20_488);
+    assert!(size_of::<State>() == 20_568);
+    assert!(offset_of!(State, flow_exists) == 20_552);
 };

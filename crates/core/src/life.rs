@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use crate::{
-    abi::{Flow, HalfOpen, Params, RULE_NONE, Remembered},
+    abi::{Blackhole, BlackholeKey, Flow, FlowKey, HalfOpen, Params, RULE_NONE, Remembered},
     path::Path,
     segment::{Segment, Verdict},
 };
@@ -66,15 +66,25 @@ unsafe extern "C" {
         now_ns: u64,
         rule: u32,
         has_flow: u32,
+        offers: u32,
         params: &Params,
         out: &mut Verdict,
-    );
+    ) -> u32;
+    fn sluice_blackhole_key(key: &FlowKey) -> BlackholeKey;
+    fn sluice_offers_to(known: Option<&Blackhole>, key: &FlowKey, now_ns: u64) -> u32;
+    fn sluice_blackhole_note(known: &mut Blackhole, key: &FlowKey, news: u32, now_ns: u64) -> u32;
+    fn sluice_life_synack_news(half: &HalfOpen, seg: &Segment) -> u32;
+    fn sluice_partner_of(flow: Option<&Flow>) -> u32;
+    fn sluice_life_gives_up(partner: u32, made: &Flow) -> u32;
+    fn sluice_life_awaits_peer(flow: &Flow, seg: &Segment) -> u32;
+    fn sluice_life_peer_news(flow: &Flow, half: Option<&HalfOpen>, seg: &Segment) -> u32;
     fn sluice_life_synack(
         flow: &mut Flow,
         half: &mut HalfOpen,
         seg: &Segment,
         now_ns: u64,
         rule: u32,
+        partner: u32,
         params: &Params,
         out: &mut Verdict,
     );
@@ -312,20 +322,108 @@ pub fn refuse(segment: &Segment, trusted: bool, params: &Params, verdict: &mut V
 }
 
 /// Notes a SYN in `half`, zeroed, or what the opener's earlier one left. `has_flow`: its tuple has
-/// a flow.
+/// a flow; `offers`: what [`offers_to`] says of its peer.
 pub fn syn(
     half: &mut HalfOpen,
     segment: &Segment,
     now_ns: u64,
-    rule: u8,
-    has_flow: bool,
+    (rule, has_flow, offers): (u8, bool, u32),
     params: &Params,
-) -> Verdict {
+) -> (Verdict, News) {
     let mut verdict = Verdict::default();
     let (rule, has_flow) = (u32::from(rule), u32::from(has_flow));
     // SAFETY: see above.
-    unsafe { sluice_life_syn(half, segment, now_ns, rule, has_flow, params, &mut verdict) };
-    verdict
+    let news = unsafe {
+        sluice_life_syn(
+            half,
+            segment,
+            now_ns,
+            rule,
+            has_flow,
+            offers,
+            params,
+            &mut verdict,
+        )
+    };
+    (verdict, News::of(news))
+}
+
+/// `enum sg_offer_news`: what a packet says of the offers to its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Nothing.
+    None,
+    /// This is the last offer of its connection.
+    Repeated,
+    /// An offer was answered.
+    Answered,
+    /// Only what left without an offer was answered.
+    Lost,
+}
+
+impl News {
+    fn of(number: u32) -> Self {
+        match number {
+            0 => Self::None,
+            1 => Self::Repeated,
+            2 => Self::Answered,
+            _ => Self::Lost,
+        }
+    }
+}
+
+/// The place for the peer of a connection, of those that its interface has.
+pub fn blackhole_key(key: &FlowKey) -> BlackholeKey {
+    // SAFETY: see above.
+    unsafe { sluice_blackhole_key(key) }
+}
+
+/// The offers that a new connection to its peer may make, for [`syn`]. `known`: what is at the
+/// peer's place.
+pub fn offers_to(known: Option<&Blackhole>, key: &FlowKey, now_ns: u64) -> u32 {
+    // SAFETY: see above.
+    unsafe { sluice_offers_to(known, key, now_ns) }
+}
+
+/// Writes news into a copy of what is at the peer's place, or zeros. Returns whether it is to be
+/// kept there.
+pub fn note_news(known: &mut Blackhole, key: &FlowKey, news: News, now_ns: u64) -> bool {
+    // SAFETY: see above.
+    unsafe { sluice_blackhole_note(known, key, news as u32, now_ns) != 0 }
+}
+
+/// The news in a SYN/ACK that answers `half`, asked for before [`synack`].
+pub fn synack_news(half: &HalfOpen, segment: &Segment) -> News {
+    // SAFETY: see above.
+    News::of(unsafe { sluice_life_synack_news(half, segment) })
+}
+
+/// `enum sg_partner`: what the flow of a tuple says of the SYN/ACK that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Partner(u32);
+
+/// What the flow of a tuple says, if there is one, before [`synack`].
+pub fn partner(flow: Option<&Flow>) -> Partner {
+    // SAFETY: see above.
+    Partner(unsafe { sluice_partner_of(flow) })
+}
+
+/// Whether `made`, by a repeated SYN/ACK, takes the place of the flow of its tuple.
+pub fn gives_up(partner: Partner, made: &Flow) -> bool {
+    // SAFETY: see above.
+    unsafe { sluice_life_gives_up(partner.0, made) != 0 }
+}
+
+/// Whether [`peer_news`] is to be asked for, of a flow before its step.
+pub fn awaits_peer(flow: &Flow, segment: &Segment) -> bool {
+    // SAFETY: see above.
+    unsafe { sluice_life_awaits_peer(flow, segment) != 0 }
+}
+
+/// The news in the first segment of the peer; `half` is what was noted of its SYN.
+pub fn peer_news(flow: &Flow, half: Option<&HalfOpen>, segment: &Segment) -> News {
+    // SAFETY: see above.
+    News::of(unsafe { sluice_life_peer_news(flow, half, segment) })
 }
 
 /// The flow that a SYN/ACK makes which answers `half`.
@@ -333,13 +431,24 @@ pub fn synack(
     half: &mut HalfOpen,
     segment: &Segment,
     now_ns: u64,
-    rule: u8,
+    (rule, partner): (u8, Partner),
     params: &Params,
 ) -> (Flow, Verdict) {
     let (mut flow, mut verdict) = (Flow::default(), Verdict::default());
     let rule = u32::from(rule);
     // SAFETY: see above.
-    unsafe { sluice_life_synack(&mut flow, half, segment, now_ns, rule, params, &mut verdict) };
+    unsafe {
+        sluice_life_synack(
+            &mut flow,
+            half,
+            segment,
+            now_ns,
+            rule,
+            partner.0,
+            params,
+            &mut verdict,
+        );
+    }
     (flow, verdict)
 }
 

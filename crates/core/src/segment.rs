@@ -116,7 +116,7 @@ pub struct Segment {
     pub end_at: u8,
     pub damaged: u8,
     pub mss_at: u8,
-    pub pad: u8,
+    pub segment_units: u8,
 }
 
 impl Segment {

@@ -75,8 +75,7 @@ fn half() -> HalfOpen {
         &mut half,
         &syn(Direction::FromTenant),
         NOW_NS,
-        RULE,
-        false,
+        (RULE, false, 2),
         &params(),
     );
     half
@@ -115,7 +114,13 @@ fn a_syn_ack_that_answers_makes_a_flow_once() {
     assert_eq!(fate(&half, false), Fate::Make);
     assert_eq!(fate(&half, true), Fate::Make, "of an earlier life");
     // Another policy is in force since the SYN.
-    let (flow, _) = life::synack(&mut half, &answer, NOW_NS, RULE + 1, &params());
+    let (flow, _) = life::synack(
+        &mut half,
+        &answer,
+        NOW_NS,
+        (RULE + 1, life::partner(None)),
+        &params(),
+    );
     assert_eq!((flow.rule, half.rule), (RULE + 1, RULE + 1));
     assert_eq!((flow.snd_una, flow.seen_ns), (ISN + 1, NOW_NS));
     assert_eq!(flow.mode, MODE_ONE_SIDED);
@@ -160,7 +165,13 @@ fn a_syn_ack_alone_is_noted() {
 fn a_spent_half_open_connection_is_as_if_absent() {
     let (unanswered, answer) = (half(), synack(Direction::ToTenant));
     let mut spent = unanswered;
-    let _ = life::synack(&mut spent, &answer, NOW_NS, RULE, &params());
+    let _ = life::synack(
+        &mut spent,
+        &answer,
+        NOW_NS,
+        (RULE, life::partner(None)),
+        &params(),
+    );
     let cases = [(unanswered, false), (unanswered, true), (spent, true)];
     for (half, has_flow) in cases {
         assert!(!life::is_spent(&half, has_flow));
@@ -171,7 +182,13 @@ fn a_spent_half_open_connection_is_as_if_absent() {
     // The same SYN again is repeated while the flow is there, and begins another one after it.
     let again = |has_flow| {
         let (mut half, first) = (spent, syn(Direction::FromTenant));
-        life::syn(&mut half, &first, NOW_NS + 1, RULE, has_flow, &params());
+        life::syn(
+            &mut half,
+            &first,
+            NOW_NS + 1,
+            (RULE, has_flow, 2),
+            &params(),
+        );
         life::of_synack(Some(&half), &answer, Some(RULE), has_flow)
     };
     assert_eq!((again(true), again(false)), (Fate::Repeat, Fate::Make));
@@ -197,7 +214,7 @@ fn a_segment_uses_its_flow() {
         &mut half,
         &synack(Direction::ToTenant),
         NOW_NS,
-        RULE,
+        (RULE, life::partner(None)),
         &params(),
     );
     let first = data(Direction::FromTenant, ISN + 1);
@@ -371,7 +388,7 @@ fn what_is_met_knows_what_was_noted() {
         &mut answered,
         &synack(Direction::ToTenant),
         NOW_NS,
-        RULE,
+        (RULE, life::partner(None)),
         &params(),
     );
     let mut known = Remembered::default();
@@ -387,7 +404,7 @@ fn another_life_keeps_what_the_tenant_has_received() {
         &mut half,
         &synack(Direction::ToTenant),
         NOW_NS,
-        RULE,
+        (RULE, life::partner(None)),
         &params(),
     );
     let known = Remembered::default();

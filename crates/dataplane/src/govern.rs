@@ -131,6 +131,14 @@ fn view_of(frame: &mut Frame) -> frame::Frame<'_> {
     frame::Frame::new(&mut frame.start, frame.bytes, is_partial)
 }
 
+/// A packet that is still to be cut is no segment of its size.
+#[inline]
+fn tell_segments(packet: &mut Packet, frame: &Frame) {
+    if let Some((_, bytes, _)) = frame.work.segment {
+        packet.set_segment_bytes(bytes);
+    }
+}
+
 impl Govern {
     /// A policy in force, at no port yet. `hash_key` is a secret.
     pub fn new(governing: Governing, hash_key: HashKey) -> Self {
@@ -310,7 +318,10 @@ impl Govern {
     ) -> Option<Fate> {
         let view = view_of(frame);
         match packet.read(&view, at.direction, ifindex) {
-            Ok(()) => None,
+            Ok(()) => {
+                tell_segments(packet, frame);
+                None
+            }
             Err(why) => Some(self.unread(at.port, frame, at.direction, why, at.now_ns)),
         }
     }

@@ -12,7 +12,7 @@
 use std::mem::size_of;
 
 use sluicegate_core::{
-    abi::{FlowKey, HashKey},
+    abi::{BlackholeKey, FlowKey, HashKey},
     hash::flow_hash,
     life::Opener,
 };
@@ -53,6 +53,13 @@ impl Connection for u32 {
     #[inline]
     fn hash(&self, key: &HashKey) -> u32 {
         (u64::from(self ^ key.word[0]).wrapping_mul(key.spread) >> 32) as u32
+    }
+}
+
+/// A place for one of an interface's peers.
+impl Connection for BlackholeKey {
+    fn hash(&self, key: &HashKey) -> u32 {
+        (self.ifindex.wrapping_shl(8) ^ self.slot).hash(key)
     }
 }
 

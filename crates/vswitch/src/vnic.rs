@@ -9,10 +9,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sluicegate_core::{
     abi::{
-        COUNTER_NAMES, Config, Flow, FlowKey, HalfOpen, HashKey, Params, PolicyTable, Remembered,
-        Scope,
+        Blackhole, BlackholeKey, COUNTER_NAMES, Config, FLOW_HEARD, Flow, FlowKey, HalfOpen,
+        HashKey, Params, PolicyTable, Remembered, Scope,
     },
-    life::{self, Fate, Opener, Rematch, Silence},
+    life::{self, Fate, News, Opener, Rematch, Silence},
     path::Paths,
     segment::{Segment, Verdict, edit, tcp},
     step::Counters,
@@ -33,6 +33,8 @@ pub struct Limits {
     pub half_open: usize,
     /// Connections whose flow was forgotten for its silence.
     pub remembered: usize,
+    /// Peers that hosts' options do not reach.
+    pub blackholes: usize,
     /// [`Config::idle_ns`].
     pub idle_ns: u64,
     /// [`Config::closed_ns`].
@@ -47,6 +49,7 @@ impl Default for Limits {
             flows: 65_536,
             half_open: 16_384,
             remembered: 65_536,
+            blackholes: 65_536,
             idle_ns: config.idle_ns,
             closed_ns: config.closed_ns,
         }
@@ -61,6 +64,8 @@ const TABLE_FULL: usize = number("table_full");
 const QUOTA: usize = number("quota");
 const FLOW_EXPIRED: usize = number("flow_expired");
 const RULE_CHANGED: usize = number("rule_changed");
+const OPTION_DROPPED: usize = number("option_dropped");
+const ECT_DROPPED: usize = number("ect_dropped");
 
 /// The counter of this name, an index of [`COUNTER_NAMES`]; a constant of a name that there is not
 /// does not compile.
@@ -114,6 +119,7 @@ pub struct Vnics<K> {
     remembered: Table<K, Remembered>,
     /// What flows to each peer have met.
     paths: Paths,
+    blackholes: Table<BlackholeKey, Blackhole>,
     /// The time of the next sweep, and the place at which it begins.
     sweep_ns: u64,
     sweep_from: usize,
@@ -140,6 +146,7 @@ impl<K: Connection> Vnics<K> {
             crowd: Table::new(limits.half_open, hash_key),
             remembered: Table::new(limits.remembered, hash_key),
             paths: Paths::new(hash_key),
+            blackholes: Table::new(limits.blackholes, hash_key),
             sweep_ns: 0,
             sweep_from: 0,
             counters: Counters::default(),
@@ -286,13 +293,31 @@ impl<K: Connection> Vnics<K> {
         let mut half = before.unwrap_or_default();
         let has_flow = self.flows.find(&connection).is_some();
         let params = params(&self.policy, rule);
-        let verdict = life::syn(&mut half, segment, now_ns, rule, has_flow, params);
+        let known = self.blackholes.get(&life::blackhole_key(ends));
+        let facts = (rule, has_flow, life::offers_to(known, ends, now_ns));
+        let (verdict, news) = life::syn(&mut half, segment, now_ns, facts, params);
+        self.note(news, ends, now_ns);
         if counted.is_some() {
             self.half_open.keep(key, half);
         } else {
             self.keep_half(key, half, now_ns, ends.ifindex);
         }
         verdict
+    }
+
+    /// Keeps news of offers to a peer.
+    fn note(&mut self, news: News, ends: &FlowKey, now_ns: u64) {
+        if news == News::None {
+            return;
+        }
+        let place = life::blackhole_key(ends);
+        let mut known = self.blackholes.get(&place).copied().unwrap_or_default();
+        if life::note_news(&mut known, ends, news, now_ns) {
+            self.blackholes.keep(place, known);
+            if news == News::Lost {
+                self.counters.one(OPTION_DROPPED);
+            }
+        }
     }
 
     /// Keeps what a SYN said, or a SYN/ACK alone, that was not known.
@@ -335,9 +360,13 @@ impl<K: Connection> Vnics<K> {
             self.keep_answer(connection, segment, now_ns, ends);
             return verdict;
         };
-        let (flow, mut verdict) = life::synack(&mut half, segment, now_ns, rule, params);
-        if fate == Fate::Make {
-            if counted {
+        let news = life::synack_news(&half, segment);
+        let partner = life::partner(self.flows.get(&connection).map(|it| &it.flow));
+        let facts = (rule, partner);
+        let (flow, mut verdict) = life::synack(&mut half, segment, now_ns, facts, params);
+        self.note(news, ends, now_ns);
+        if fate == Fate::Make || life::gives_up(partner, &flow) {
+            if counted && fate == Fate::Make {
                 self.half_answered(ends.ifindex, now_ns);
             }
             if self.store(connection, flow, ends).is_err() {
@@ -393,11 +422,22 @@ impl<K: Connection> Vnics<K> {
         };
         let tracked = self.flows.value(place);
         self.una = tracked.flow.snd_una;
+        if tracked.flow.marks & FLOW_HEARD == 0 && life::awaits_peer(&tracked.flow, segment) {
+            let (flow, ends) = (tracked.flow, tracked.ends);
+            let half = self.half(connection, Opener::Remote);
+            let news = life::peer_news(&flow, half, segment);
+            self.note(news, &ends, now_ns);
+        }
+        let tracked = self.flows.value(place);
         let params = params(&self.policy, tracked.flow.rule);
         let (flow, answered) = (Some(&mut tracked.flow), tracked.answered);
         let path = self.paths.at(tracked.path);
         let (mut fate, verdict) = life::segment(flow, answered, segment, now_ns, params, path);
         if fate == Fate::Use {
+            if usize::from(verdict.count) == ECT_DROPPED {
+                let ends = tracked.ends;
+                self.note(News::Lost, &ends, now_ns);
+            }
             return verdict;
         }
         let flow = tracked.flow;
@@ -603,7 +643,7 @@ impl<K: Connection> Vnics<K> {
     /// Memory of its tables.
     pub fn bytes(&self) -> usize {
         let half_open = self.half_open.bytes() + self.crowd.bytes();
-        self.flows.bytes() + half_open + self.remembered.bytes()
+        self.flows.bytes() + half_open + self.remembered.bytes() + self.blackholes.bytes()
     }
 
     /// Forgets a connection that is known to be over: nothing of it comes any more.

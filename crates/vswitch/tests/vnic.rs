@@ -20,6 +20,7 @@ const LIMITS: Limits = Limits {
     flows: 100,
     half_open: 100,
     remembered: 100,
+    blackholes: 100,
     idle_ns: 100 * SECOND,
     closed_ns: 10 * SECOND,
 };
@@ -505,4 +506,80 @@ fn a_flood_hides_no_later_answer() {
     host.pass(1, first);
     assert_eq!(host.count("flow_midstream"), 1);
     assert_eq!(host.vnics.flow(1).unwrap().snd_una, first.seq);
+}
+
+/// Connections of some interfaces to some peers, all of which are trusted.
+struct Handshakes {
+    vnics: Vnics<FlowKey>,
+    now_ns: u64,
+    ports: u16,
+}
+
+impl Handshakes {
+    fn new() -> Self {
+        let limits = Limits {
+            blackholes: 1024,
+            flows: 5000,
+            ..LIMITS
+        };
+        Self {
+            vnics: Vnics::with(trusting(), limits, HashKey::FIXED),
+            now_ns: SECOND,
+            ports: 1000,
+        }
+    }
+
+    /// A connection whose SYNs do not arrive while they have an option of the host. How many SYNs
+    /// it takes.
+    fn connect(&mut self, ifindex: u32, peer: u32) -> usize {
+        self.ports += 1;
+        let key = FlowKey {
+            remote: Addr::from(std::net::IpAddr::from(Ipv4Addr::from_bits(peer))),
+            ifindex,
+            ..ends(u32::from(self.ports))
+        };
+        let segment = |direction: Direction, tcp_flags| Segment {
+            seq: 1000,
+            ack: 1001,
+            tcp_flags,
+            direction: direction as u8,
+            header_len: 20,
+            window: 1000,
+            ..Segment::default()
+        };
+        for tries in 1.. {
+            self.now_ns += SECOND;
+            let mut syn = segment(FROM, tcp::SYN);
+            let verdict = self.vnics.segment(key, &mut syn, self.now_ns, || key);
+            if verdict.edits & edit::ADD_PEER == 0 {
+                let mut answer = segment(TO, tcp::SYN | tcp::ACK);
+                self.vnics.segment(key, &mut answer, self.now_ns, || key);
+                return tries;
+            }
+        }
+        unreachable!()
+    }
+}
+
+#[test]
+fn a_peer_is_out_of_reach_of_one_interface_only() {
+    let mut host = Handshakes::new();
+    let peer = u32::from_be_bytes([10, 0, 0, 2]);
+    assert_eq!([host.connect(7, peer), host.connect(7, peer)], [3, 1]);
+    assert_eq!(host.connect(7, peer + 1), 3);
+    assert_eq!(host.connect(8, peer), 3);
+}
+
+/// One tenant has peers without end; another one's peer stays known.
+#[test]
+fn an_interface_has_its_own_memory_of_such_peers() {
+    let mut host = Handshakes::new();
+    let peer = u32::from_be_bytes([10, 0, 0, 2]);
+    assert_eq!(host.connect(8, peer), 3);
+    host.now_ns = SECOND;
+    for number in 0..3000 {
+        host.connect(7, peer + 7 * number);
+        host.now_ns = 2 * SECOND;
+    }
+    assert_eq!(host.connect(8, peer), 1);
 }

@@ -1,7 +1,7 @@
 //! The help texts of the programs' counters in Prometheus.
 
 /// The counters of `COUNTER_NAMES` with their help.
-const HELP: [(&str, &str); 59] = [
+const HELP: [(&str, &str); 62] = [
     ("packets", "Packets seen, in both directions."),
     (
         "ect_set",
@@ -198,6 +198,18 @@ const HELP: [(&str, &str); 59] = [
     (
         "mss_clamped",
         "SYNs and SYN/ACKs whose MSS option was lowered to the rule's, for the tenant that reads it.",
+    ),
+    (
+        "syn_fallback",
+        "SYNs and repeated SYN/ACKs that left without the host's option, because it did not arrive.",
+    ),
+    (
+        "option_dropped",
+        "Peers found to be out of the reach of the host's option, and remembered as such.",
+    ),
+    (
+        "ect_dropped",
+        "Flows that fell back to one end because their path drops ECN-capable data.",
     ),
 ];
 

@@ -150,12 +150,13 @@ impl Talk {
     }
 }
 
-/// A peer that offers `offered` connects with a tenant, which is the server or the client: the MSS
-/// that the tenant reads, and the flow.
+/// A peer that offers `offered` connects with a tenant of jumbo frames, which is the server or the
+/// client: the MSS that the tenant reads, and the flow.
 pub fn read_mss(kernel: &Kernel, server: bool, offered: u16) -> (u16, Flow) {
     let talk = Talk::on(40_000);
     let options = opt::all(&[&opt::mss(offered), &opt::wscale(7)]);
-    let (syn, answer) = (talk.syn(&[]), talk.answer());
+    let own = opt::all(&[&opt::mss(8960), &opt::wscale(7), &opt::peer(0)]);
+    let (syn, answer) = (talk.syn(&[&opt::mss(8960)]), talk.answer());
     let (syn, answer) = match server {
         true => (
             Packet {
@@ -166,6 +167,7 @@ pub fn read_mss(kernel: &Kernel, server: bool, offered: u16) -> (u16, Flow) {
             Packet {
                 seq: talk.own.wrapping_sub(1),
                 ack: talk.peer,
+                options: own,
                 ..answer
             },
         ),
@@ -206,6 +208,7 @@ impl<'a> Run<'a> {
             "half_open",
             "crowd",
             "remembered",
+            "blackholes",
             "places",
             "buckets",
             "interfaces",
@@ -311,6 +314,19 @@ impl<'a> Run<'a> {
         self.pass(talk, &talk.own(99, 0), OUT);
     }
 
+    /// What hosts add to SYNs does not arrive: the third goes without, and is answered.
+    fn fall_back(&mut self, talk: &Talk) {
+        for _ in 0..3 {
+            self.pass(talk, &talk.syn(&[]), OUT);
+        }
+        let answer = Packet {
+            options: opt::all(&[&opt::mss(1460), &opt::wscale(7)]),
+            ..talk.answer()
+        };
+        self.pass(talk, &answer, IN);
+        self.pass(talk, &talk.own(0, 1460), OUT);
+    }
+
     fn connect(&mut self, talk: &Talk) {
         // A tenant is no host: its own option goes, the host's comes.
         self.pass(talk, &talk.syn(&[&opt::peer(0)]), OUT);
@@ -394,6 +410,8 @@ impl<'a> Run<'a> {
         self.set(self.failing, CHECKSUM_COMPLETE);
         self.converse(&Talk::on(40_002));
         self.fast_open(&Talk::on(40_005));
+        let behind_device = Route::new("10.1.0.1:40006", "10.3.0.1:5001");
+        self.fall_back(&Talk::of(behind_device));
         let talk = Talk::on(40_003);
         let mut syn = talk.answer();
         (syn.flags, syn.ack) = (tcp::SYN, 0);

@@ -8,11 +8,12 @@ use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 use sluicegate_agent::{include_object, object};
 use sluicegate_core::{
     abi::{
-        Bucket, BucketKey, COUNTER_NAMES, Config, Flow, FlowKey, HalfOpen, HashKey, Interface,
-        Place, PolicyTable, SLOT_LIVE, Slot, TableShape,
+        Blackhole, Bucket, BucketKey, COUNTER_NAMES, Config, Flow, FlowKey, HalfOpen, HashKey,
+        Interface, Place, PolicyTable, SLOT_LIVE, Slot, TableShape,
     },
     hash::flow_hash,
     host::Direction,
+    life,
     path::{Path, Paths},
 };
 
@@ -177,7 +178,7 @@ impl Kernel {
     /// As if just loaded, with this policy: to load takes longer than most tests.
     pub fn reset(&self, policy: &PolicyTable) {
         self.forget_flows();
-        for name in ["half_open", "crowd", "interfaces"] {
+        for name in ["half_open", "crowd", "blackholes", "interfaces"] {
             let map = self.map(name);
             let keys: Vec<Vec<u8>> = map.keys().collect();
             for key in keys {
@@ -207,6 +208,12 @@ impl Kernel {
     pub fn path(&self, key: &FlowKey) -> Path {
         let place = u32::from(Paths::new(HashKey::FIXED).place(key));
         self.read("paths", &place).expect("an array's entry")
+    }
+
+    /// What is at the place for this one's peer; zeros without anything.
+    pub fn blackhole(&self, key: &FlowKey) -> Blackhole {
+        let place = life::blackhole_key(key);
+        self.read("blackholes", &place).unwrap_or_default()
     }
 
     pub fn half_open(&self, key: &FlowKey) -> Option<HalfOpen> {

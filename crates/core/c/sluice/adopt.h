@@ -52,18 +52,16 @@ SG_RARE int sg_data_after_gap(struct sg_flow *flow SG_NONNULL,
  * small for. By too small a shift we show too large a window: weaker, never wrong.
  */
 
-/* The largest payload that is one segment for sure; super-packets are larger. */
-#define SG_SEGMENT_MAX 8960U
-
 /* Data of the tenant within windows that have all been seen. */
 SG_NOINLINE int sg_learn_sent(struct sg_flow *flow, const struct sg_segment *seg)
 {
 	sg_u32 flight = seg->seq + seg->payload - flow->snd_una, shift = flow->wscale & 15;
+	sg_u32 bytes = sg_segment_bytes(seg);
 
 	if (!(flow->marks & SG_FLOW_SCALE_BOUND))
 		return 0;
-	if (seg->payload > flow->mss) {
-		flow->mss = (sg_u16)sg_min32(seg->payload, SG_SEGMENT_MAX);
+	if (bytes >= flow->mss + (seg->segment_units ? SG_SEGMENT_UNIT : 1U)) {
+		flow->mss = (sg_u16)sg_min32(bytes, SG_MSS_JUMBO);
 		flow->cc.mss = flow->mss;
 	}
 	if (flow->mode == SG_MODE_WATCH || flight > SG_UNSEEN_MAX)

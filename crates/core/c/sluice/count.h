@@ -3,6 +3,7 @@
 #ifndef SLUICE_COUNT_H
 #define SLUICE_COUNT_H
 
+#include "blackhole.h"
 #include "segment.h"
 
 struct sg_counters {
@@ -16,6 +17,13 @@ SG_INLINE void sg_count(struct sg_counters *counters, sg_u32 which)
 	sg_opaque(which);
 	if (which < SG_COUNT_MAX)
 		counters->value[which]++;
+}
+
+/* News of offers that were noted. */
+SG_INLINE void sg_count_offers(struct sg_counters *counters, enum sg_offer_news news)
+{
+	if (news == SG_OFFER_LOST)
+		counters->value[SG_COUNT_OPTION_DROPPED]++;
 }
 
 /*

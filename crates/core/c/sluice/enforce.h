@@ -50,7 +50,7 @@ SG_INLINE void sg_data_sent(struct sg_flow *flow, const struct sg_segment *seg, 
 				sg_restart(flow, params);
 			flow->progress_ns = now_ns;
 		}
-		sg_rtt_sent(flow, end, now_ns);
+		sg_rtt_sent(flow, seg, end, now_ns);
 	}
 	flow->snd_nxt = sg_seq_max(flow->snd_nxt, end);
 }
@@ -245,7 +245,10 @@ SG_INLINE int sg_from_tenant(struct sg_flow *flow, const struct sg_segment *seg,
 			sg_refuse_claims(seg, params, SG_OPT_FEEDBACK, out);
 		return 0;
 	}
-	sg_edit_ecn(out, seg, SG_ECT0);
+	if (sg_likely(!(out->edits & SG_EDIT_ECN) || out->ecn))
+		sg_edit_ecn(out, seg, SG_ECT0);
+	else if (seg->ecn == SG_NOT_ECT)
+		out->edits &= (sg_u16)~SG_EDIT_ECN; /* as sg_without_ect() wants it */
 	sg_give_feedback(flow, seg, out);
 	return 0;
 }
@@ -298,22 +301,31 @@ SG_INLINE int sg_window_used(const struct sg_flow *flow, sg_u32 flight)
  * follow a full window by an eighth of an RTT, one by one, are answered as the first, until the
  * next round ends. Not in slow start, where half a window is enough.
  */
-SG_INLINE int sg_growth_is_earned(struct sg_flow *flow, sg_u32 flight, sg_u32 ack, sg_u64 now_ns)
+SG_INLINE int sg_growth_is_earned(struct sg_flow *flow, sg_u32 flight, sg_u64 now_ns)
 {
-	int used = sg_window_used(flow, flight), lasts = flow->cc.cwnd >= flow->cc.ssthresh;
 	sg_u32 flags = flow->cc.flags;
-	int earned;
 
 	if (sg_since(now_ns, flow->progress_ns) > flow->srtt_ns / 8)
 		flags &= ~(SG_CC_FULL | SG_CC_WAS_FULL);
-	flags |= used ? SG_CC_FULL : 0;
-	earned = used || (lasts && (flags & (SG_CC_FULL | SG_CC_WAS_FULL)));
-	if (sg_seq_ge(ack, flow->cc.round_end)) {
-		flags = (flags & SG_CC_FULL) ? flags | SG_CC_WAS_FULL : flags & ~SG_CC_WAS_FULL;
-		flags &= ~SG_CC_FULL;
-	}
+	if (sg_window_used(flow, flight))
+		flags |= SG_CC_FULL;
 	flow->cc.flags = (sg_u16)flags;
-	return earned;
+	if (sg_cc_in_slow_start(&flow->cc))
+		return sg_window_used(flow, flight);
+	return !!(flags & (SG_CC_FULL | SG_CC_WAS_FULL));
+}
+
+/* An ACK ends a round. */
+SG_RARE int sg_round_ends(struct sg_flow *flow SG_NONNULL,
+			  const struct sg_params *params SG_NONNULL)
+{
+	sg_u32 flags = flow->cc.flags & ~(SG_CC_FULL | SG_CC_WAS_FULL);
+
+	if (flow->cc.flags & SG_CC_FULL)
+		flags |= SG_CC_WAS_FULL;
+	flow->cc.flags = (sg_u16)flags;
+	sg_mss_judge(flow, params);
+	return 0;
 }
 
 /*
@@ -350,8 +362,12 @@ SG_INLINE void sg_ack_advances(struct sg_flow *flow, const struct sg_segment *se
 		ack.marked = ack.acked;
 		flow->bytes_marked += ack.acked;
 	}
+	if (sg_unlikely(!flow->bytes_acked))
+		sg_first_acked(flow, params, out);
 	flow->bytes_acked += ack.acked;
-	ack.window_used = (sg_u8)sg_growth_is_earned(flow, flight, seg->ack, now_ns);
+	ack.window_used = (sg_u8)sg_growth_is_earned(flow, flight, now_ns);
+	if (sg_seq_ge(seg->ack, flow->cc.round_end))
+		sg_round_ends(flow, params);
 	flow->snd_una = seg->ack;
 	flow->progress_ns = now_ns;
 	if (sg_unlikely(flow->marked_pending))

@@ -43,6 +43,8 @@ enum sg_reason {
 	SG_WHY_SYN_WITH_DATA = 9,
 	SG_WHY_NO_ROOM = 10,          /* our option did not fit in the handshake */
 	SG_WHY_ONE_DIRECTION = 11,    /* the hook sees only one direction: ACKs, or data, bypass it */
+	SG_WHY_OPTION_DROPPED = 12,   /* the handshake was repeated without our option (blackhole.h) */
+	SG_WHY_ECT_DROPPED = 13,      /* of its first data, only what was not ECN-capable arrived */
 };
 
 enum sg_flow_flags {
@@ -137,7 +139,7 @@ struct sg_flow {
 	sg_u32 min_rtt_ns;
 	sg_u32 rtt_first;       /* smallest end in the ring that is not acknowledged */
 	sg_u16 dupacks;
-	sg_u16 mss;             /* the MSS option that the tenant read, nothing subtracted */
+	sg_u16 mss;             /* of segments, nothing subtracted, as far as the path is known (mss.h) */
 
 	sg_u64 progress_ns;     /* last ACK that advanced, or first data after idle */
 	sg_u64 bytes_marked;    /* of the bytes acknowledged, delivered with CE; tenant-ecn: with ECE */
@@ -158,7 +160,7 @@ struct sg_flow {
 	sg_u32 sack_right;
 	sg_u16 policed;         /* segments dropped, saturating */
 	sg_u8 reason;           /* enum sg_reason */
-	sg_u8 pad;
+	sg_u8 largest;          /* new segment of this round, in SG_SEGMENT_UNIT (mss.h) */
 	struct sg_hole hole[SG_HOLE_RANGES];
 	sg_u32 first_own;       /* the tenant's first number, by the SYN/ACK that the flow began with */
 	sg_u32 first_remote;    /* the peer's; both 0: its SYN/ACK is not known */
@@ -192,8 +194,8 @@ struct sg_half_open {
 	sg_u16 options;         /* enum sg_option_bits of the SYN */
 	sg_u8 wscale;
 	sg_u8 rule;
-	sg_u8 peer;             /* enum sg_half_open_peer, SG_PEER_PROMOTED */
-	sg_u8 pad;
+	sg_u8 peer;             /* enum sg_half_open_peer, SG_PEER_PROMOTED, SG_PEER_DOUBTED */
+	sg_u8 offers;           /* so many more SYNs, or SYN/ACKs, carry our option */
 	union {
 		sg_u32 data;       /* bytes that came with the SYN (RFC 7413), saturating */
 		sg_u32 remote_isn; /* SG_OPENED_UNSEEN: of the other end */
@@ -207,7 +209,10 @@ enum sg_half_open_peer {
 	SG_PEER_DISTRUSTED = 2,
 	SG_PEER_NO_ROOM = 3,
 	SG_PEER_SYN_DATA = 4,  /* too many data came with it for an option before them */
-	SG_PEER_MASK = 0x7f,
+	SG_PEER_FALLBACK = 5,  /* our option went out as often as it may (blackhole.h) */
+	SG_PEER_AVOIDED = 6,   /* no offer is made, or the opener's host makes none any more */
+	SG_PEER_MASK = 0x3f,
+	SG_PEER_DOUBTED = 0x40, /* the peer has an entry, which an answer to our option ends */
 	SG_PEER_PROMOTED = 0x80, /* the flow exists: a repeated SYN/ACK must not reset it */
 };
 

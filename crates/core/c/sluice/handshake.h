@@ -9,21 +9,13 @@
 #ifndef SLUICE_HANDSHAKE_H
 #define SLUICE_HANDSHAKE_H
 
+#include "blackhole.h"
 #include "enforce.h"
-
-#define SG_MSS_DEFAULT 536U /* RFC 9293 section 3.7.1 */
-#define SG_MSS_MIDSTREAM 1460U /* until a larger segment is seen: too small a floor would stall the sender */
-#define SG_MSS_MIN 48U      /* what Linux accepts from a SYN at least */
 
 SG_INLINE int sg_handshake_editable(const struct sg_segment *seg, const struct sg_params *params)
 {
 	return params->mode == SG_RULE_ENFORCE &&
 	       !(seg->options & (SG_OPT_SIGNED | SG_OPT_MALFORMED | SG_OPT_FIXED));
-}
-
-SG_INLINE sg_u16 sg_mss_of(const struct sg_segment *seg)
-{
-	return seg->options & SG_OPT_MSS ? seg->mss : SG_MSS_DEFAULT;
 }
 
 /*
@@ -69,14 +61,21 @@ SG_INLINE sg_u8 sg_room_for_option(const struct sg_segment *seg)
  * a marking switch does not drop it, unless the tenant offers ECN: an ECT mark
  * on such a SYN would spoil the negotiation with a host that doesn't enforce.
  */
-SG_INLINE sg_u8 sg_offer(const struct sg_segment *seg, struct sg_verdict *out)
+SG_INLINE sg_u8 sg_offer(struct sg_half_open *half, const struct sg_segment *seg,
+			 struct sg_verdict *out)
 {
-	sg_u8 room = sg_room_for_option(seg);
+	sg_u8 room = sg_room_for_option(seg), before = half->peer & SG_PEER_MASK;
 
 	if (!seg->peer_trusted)
 		return SG_PEER_NONE;
 	if (room != SG_PEER_OFFERED)
 		return room;
+	if (sg_unlikely(!half->offers)) {
+		out->count = SG_COUNT_SYN_FALLBACK;
+		return before == SG_PEER_OFFERED || before == SG_PEER_FALLBACK ? SG_PEER_FALLBACK :
+										 SG_PEER_AVOIDED;
+	}
+	half->offers--;
 	sg_add_option(out, seg, SG_EDIT_ADD_PEER);
 	out->count = SG_COUNT_PEER_OFFERED;
 	if (!(seg->tcp_flags & (SG_ECE | SG_CWR)))
@@ -85,18 +84,29 @@ SG_INLINE sg_u8 sg_offer(const struct sg_segment *seg, struct sg_verdict *out)
 }
 
 /*
- * A SYN to the tenant. If it has our option from a trusted prefix, ECN offers are hidden from it.
+ * A SYN to the tenant. If it has our option from a trusted prefix, ECN offers are hidden from it,
+ * unless no option of ours is to answer it. The peer's host may have given its offer up.
  */
-SG_INLINE sg_u8 sg_accept_offer(const struct sg_segment *seg, struct sg_verdict *out)
+SG_INLINE sg_u8 sg_accept_offer(const struct sg_half_open *half, const struct sg_segment *seg,
+				struct sg_verdict *out)
 {
-	if (!(seg->options & SG_OPT_PEER))
+	sg_u8 before = half->peer & SG_PEER_MASK;
+
+	if (!(seg->options & SG_OPT_PEER)) {
+		if (before == SG_PEER_OFFERED || before == SG_PEER_FALLBACK)
+			return SG_PEER_AVOIDED;
 		return seg->payload ? SG_PEER_SYN_DATA : SG_PEER_NONE;
+	}
 	if (!seg->peer_trusted) {
 		out->count = SG_COUNT_PEER_UNTRUSTED;
 		return SG_PEER_DISTRUSTED;
 	}
 	out->edits |= SG_EDIT_STRIP_PEER;
 	sg_edit_ecn(out, seg, SG_NOT_ECT);
+	if (before == SG_PEER_FALLBACK)
+		return before;
+	if (!half->offers && before != SG_PEER_OFFERED)
+		return SG_PEER_AVOIDED;
 	if (seg->tcp_flags & (SG_ECE | SG_CWR)) {
 		out->edits |= SG_EDIT_CLEAR_FLAGS;
 		out->clear_flags = SG_ECE | SG_CWR;
@@ -112,14 +122,26 @@ SG_INLINE void sg_note_syn_data(struct sg_half_open *half, const struct sg_segme
 	half->data = half->isn == seg->seq && half->data > data ? half->data : data;
 }
 
-/* A SYN, either way. `half` is zeroed, or what the opener's earlier SYN of the same tuple left. */
+/* Another SYN of the opener than the one before has offers of its own: `offers` (sg_offers_to). */
+SG_INLINE void sg_begin_offers(struct sg_half_open *half, const struct sg_segment *seg,
+			       sg_u32 offers)
+{
+	if (half->time_ns && half->isn == seg->seq)
+		return;
+	half->offers = (sg_u8)(offers & ~SG_OFFERS_DOUBTED);
+	half->peer = offers & SG_OFFERS_DOUBTED ? SG_PEER_DOUBTED : 0;
+}
+
+/*
+ * A SYN, either way. `half` is zeroed, or what the opener's earlier SYN of the same tuple left,
+ * and has its offers.
+ */
 SG_NOINLINE int sg_syn(struct sg_half_open *half, const struct sg_segment *seg,
 			sg_u64 now_ns, const struct sg_params *params,
 			struct sg_verdict *out)
 {
 	sg_u8 from_tenant = seg->direction == SG_FROM_TENANT;
-	sg_u8 promoted = half->isn == seg->seq && half->time_ns ?
-				 half->peer & SG_PEER_PROMOTED : 0;
+	sg_u8 kept = half->peer & (SG_PEER_PROMOTED | SG_PEER_DOUBTED);
 	sg_u8 peer = seg->payload ? SG_PEER_SYN_DATA : SG_PEER_NONE;
 
 	out->count = seg->payload ? SG_COUNT_SYN_WITH_DATA : SG_COUNT_SYN;
@@ -138,13 +160,13 @@ SG_NOINLINE int sg_syn(struct sg_half_open *half, const struct sg_segment *seg,
 		}
 		if (from_tenant) {
 			sg_refuse_claims(seg, params, SG_OPT_PEER, out);
-			peer = sg_offer(seg, out);
+			peer = sg_offer(half, seg, out);
 		} else {
-			peer = sg_accept_offer(seg, out);
+			peer = sg_accept_offer(half, seg, out);
 			half->mss = sg_mss_shown(seg, params, out);
 		}
 	}
-	half->peer = peer | promoted;
+	half->peer = peer | kept;
 	return 0;
 }
 
@@ -160,14 +182,18 @@ SG_INLINE sg_u8 sg_partnership(const struct sg_half_open *half, const struct sg_
 		return SG_WHY_NO_ROOM;
 	case SG_PEER_SYN_DATA:
 		return SG_WHY_SYN_WITH_DATA;
+	case SG_PEER_FALLBACK:
+	case SG_PEER_AVOIDED:
+		return SG_WHY_OPTION_DROPPED;
 	default:
 		return SG_WHY_PEER_SILENT;
 	}
 	if (seg->direction == SG_FROM_TENANT) {
 		sg_u8 room = sg_room_for_option(seg);
 
-		return room == SG_PEER_OFFERED ? SG_WHY_NONE :
-		       room == SG_PEER_NO_ROOM ? SG_WHY_NO_ROOM : SG_WHY_SYN_WITH_DATA;
+		if (room != SG_PEER_OFFERED)
+			return room == SG_PEER_NO_ROOM ? SG_WHY_NO_ROOM : SG_WHY_SYN_WITH_DATA;
+		return half->offers ? SG_WHY_NONE : SG_WHY_OPTION_DROPPED;
 	}
 	if (!(seg->options & SG_OPT_PEER))
 		return SG_WHY_PEER_SILENT;
@@ -228,11 +254,28 @@ SG_INLINE void sg_edit_synack(struct sg_flow *flow, const struct sg_segment *seg
 		}
 		out->edits |= SG_EDIT_STRIP_PEER;
 		sg_edit_ecn(out, seg, SG_NOT_ECT);
+	} else if (seg->direction == SG_TO_TENANT && flow->reason == SG_WHY_OPTION_DROPPED &&
+		   (seg->options & SG_OPT_PEER)) {
+		/* It answers a SYN of before the fallback, late. */
+		out->edits |= SG_EDIT_STRIP_PEER;
+		sg_edit_ecn(out, seg, SG_NOT_ECT);
 	}
 	if (seg->direction == SG_TO_TENANT && wire < seg->window) {
 		out->edits |= SG_EDIT_WINDOW;
 		out->window = wire;
 	}
+}
+
+/* A SYN/ACK of the tenant is one offer less, or is the first without one. */
+SG_INLINE void sg_synack_offers(struct sg_half_open *half, const struct sg_flow *flow,
+				const struct sg_segment *seg)
+{
+	if (seg->direction != SG_FROM_TENANT || (half->peer & SG_PEER_MASK) != SG_PEER_OFFERED)
+		return;
+	if (flow->mode == SG_MODE_TWO_SIDED)
+		half->offers--;
+	else if (flow->reason == SG_WHY_OPTION_DROPPED)
+		half->peer = (half->peer & (sg_u8)~SG_PEER_MASK) | SG_PEER_FALLBACK;
 }
 
 /* Is a SYN remembered that no SYN/ACK has answered here? `half` may be null. */
@@ -262,7 +305,7 @@ SG_INLINE void sg_note_answer(struct sg_half_open *note, const struct sg_segment
 	note->time_ns = now_ns;
 	note->isn = to_tenant ? seg->ack - 1 : seg->seq;
 	note->remote_isn = to_tenant ? seg->seq : seg->ack - 1;
-	note->mss = (sg_u16)(to_tenant ? sg_max32(sg_mss_of(seg), SG_MSS_MIN) : 0);
+	note->mss = (sg_u16)(to_tenant ? sg_mss_at_first(sg_mss_of(seg), 0, seg) : 0);
 	note->options = seg->options;
 	note->wscale = seg->options & SG_OPT_WSCALE ? seg->wscale : 0;
 }
@@ -356,6 +399,7 @@ SG_NOINLINE int sg_synack(struct sg_flow *flow, struct sg_half_open *half,
 {
 	int to_tenant = seg->direction == SG_TO_TENANT;
 	sg_u32 mss = to_tenant ? sg_mss_of(seg) : half->mss;
+	sg_u32 own = to_tenant ? half->mss : sg_mss_of(seg);
 
 	if (half->options & seg->options & SG_OPT_WSCALE)
 		flow->wscale = (to_tenant ? seg->wscale : half->wscale) & 15;
@@ -370,9 +414,12 @@ SG_NOINLINE int sg_synack(struct sg_flow *flow, struct sg_half_open *half,
 	sg_receiving_start(flow, half, seg);
 	sg_begins_here(flow);
 	sg_choose_mode(flow, half, seg, params, out);
+	sg_synack_offers(half, flow, seg);
 	if (to_tenant && sg_may_edit(flow, params))
 		mss = sg_mss_shown(seg, params, out);
-	flow->mss = (sg_u16)sg_max32(mss, SG_MSS_MIN);
+	if (!((to_tenant ? half->options : seg->options) & SG_OPT_MSS))
+		own = 0;
+	flow->mss = sg_mss_at_first(mss, own, seg);
 	sg_cc_init(&flow->cc, params, sg_algorithm_of(flow, params), flow->mss);
 	flow->cc.round_end = flow->snd_una;
 	flow->cc.cut_end = flow->snd_una;
@@ -384,7 +431,9 @@ SG_NOINLINE int sg_synack(struct sg_flow *flow, struct sg_half_open *half,
 	else /* the tenant has seen the window of the SYN, which no rule governed */
 		sg_be_lenient(flow, flow->snd_una + flow->cc.cwnd);
 	if (half->peer & SG_PEER_PROMOTED)
-		out->count = SG_COUNT_NONE; /* a repeated SYN/ACK is no other flow */
+		out->count = !to_tenant && flow->reason == SG_WHY_OPTION_DROPPED ?
+				     SG_COUNT_SYN_FALLBACK :
+				     SG_COUNT_NONE; /* a repeated SYN/ACK is no other flow */
 	half->peer |= SG_PEER_PROMOTED;
 	return 0;
 }
@@ -404,7 +453,7 @@ SG_INLINE void sg_midstream(struct sg_flow *flow, const struct sg_segment *seg,
 {
 	flow->mode = SG_MODE_WATCH;
 	flow->reason = known->one_way ? SG_WHY_ONE_DIRECTION : SG_WHY_MIDSTREAM;
-	flow->mss = SG_MSS_MIDSTREAM;
+	flow->mss = SG_MSS_COMMON;
 	flow->marks = SG_FLOW_ADOPTED | SG_FLOW_SCALE_BOUND;
 	if (known->scale == SG_SCALE_EXACT) {
 		flow->marks = SG_FLOW_ADOPTED;

@@ -20,6 +20,7 @@ struct sg_host {
 	struct sg_half_open answer;  /* a SYN/ACK whose SYN was not seen */
 	struct sg_flow flow;
 	struct sg_remembered known;  /* of a connection met from the middle */
+	struct sg_blackhole blackhole; /* the only peer */
 	sg_u32 flow_exists;
 	sg_u32 answered;             /* `answer` has come since the flow began */
 	struct sg_path path;         /* of the flow, which is alone on it */
@@ -38,16 +39,26 @@ SG_INLINE const struct sg_params *sg_host_params(const struct sg_host *host, sg_
 	return &host->policy.slots[rule & (SG_SLOTS_MAX - 1)].params;
 }
 
+SG_INLINE void sg_host_note(struct sg_host *host, const struct sg_packet *p,
+			    enum sg_offer_news news, sg_u64 now_ns)
+{
+	if (sg_blackhole_note(&host->blackhole, &p->key, news, now_ns))
+		sg_count_offers(&host->counters, news);
+}
+
 SG_INLINE void sg_host_syn(struct sg_host *host, struct sg_packet *p, sg_u64 now_ns,
 			   struct sg_verdict *out)
 {
 	sg_u32 rule = sg_policy_match(&host->policy, &host->scope, &p->key);
+	sg_u32 offers = sg_offers_to(&host->blackhole, &p->key, now_ns);
+	enum sg_offer_news news;
 
 	if (sg_fate_of_syn(rule, out) == SG_FATE_PASS)
 		return;
 	host->key = p->key;
-	sg_life_syn(&host->half[sg_opener_of(&p->seg) - 1], &p->seg, now_ns, rule,
-		    (int)host->flow_exists, sg_host_params(host, rule), out);
+	news = sg_life_syn(&host->half[sg_opener_of(&p->seg) - 1], &p->seg, now_ns, rule,
+			   (int)host->flow_exists, offers, sg_host_params(host, rule), out);
+	sg_host_note(host, p, news, now_ns);
 }
 
 SG_INLINE void sg_host_synack(struct sg_host *host, struct sg_packet *p, sg_u64 now_ns,
@@ -57,6 +68,7 @@ SG_INLINE void sg_host_synack(struct sg_host *host, struct sg_packet *p, sg_u64 
 	struct sg_half_open *half = &host->half[sg_opener_of(&p->seg) - 1];
 	const struct sg_params *params = sg_host_params(host, rule);
 	enum sg_fate fate = sg_fate_of_synack(half, &p->seg, rule, (int)host->flow_exists);
+	enum sg_partner partner = sg_partner_of(host->flow_exists ? &host->flow : 0);
 	struct sg_flow made;
 
 	if (fate == SG_FATE_PASS)
@@ -72,8 +84,9 @@ SG_INLINE void sg_host_synack(struct sg_host *host, struct sg_packet *p, sg_u64 
 		return;
 	}
 	sg_life_blank(&made, now_ns, rule);
-	sg_life_synack(&made, half, &p->seg, rule, params, out);
-	if (fate == SG_FATE_REPEAT)
+	sg_host_note(host, p, sg_life_synack_news(half, &p->seg), now_ns);
+	sg_life_synack(&made, half, &p->seg, rule, partner, params, out);
+	if (fate == SG_FATE_REPEAT && !sg_life_gives_up(partner, &made))
 		return;
 	host->flow = made;
 	host->flow_exists = 1;
@@ -127,8 +140,14 @@ SG_INLINE void sg_host_segment(struct sg_host *host, struct sg_packet *p, sg_u64
 		sg_host_stray(host, p, fate, now_ns, out);
 		return;
 	}
+	if (sg_life_awaits_peer(&host->flow, &p->seg))
+		sg_host_note(host, p,
+			     sg_life_peer_news(&host->flow, &host->half[SG_OPENED_BY_REMOTE - 1],
+					       &p->seg), now_ns);
 	sg_step(&host->flow, &p->seg, now_ns, sg_host_params(host, host->flow.rule),
 		&host->path, out);
+	if (out->count == SG_COUNT_ECT_DROPPED)
+		sg_host_note(host, p, SG_OFFER_LOST, now_ns);
 }
 
 /* Cuts a frame to its IP packet, where a rule enforces; else returns 0. */

@@ -156,16 +156,21 @@ SG_INLINE void sg_life_refuse(const struct sg_segment *seg, int trusted,
 
 /*
  * Writes a SYN into `half`, which is zeroed, or has the opener's earlier SYN. `has_flow`: its
- * tuple has a flow.
+ * tuple has a flow; `offers`: to its peer (sg_offers_to). Returns what it says of them.
  */
-SG_INLINE void sg_life_syn(struct sg_half_open *half, const struct sg_segment *seg, sg_u64 now_ns,
-			   sg_u32 rule, int has_flow, const struct sg_params *params,
-			   struct sg_verdict *out)
+SG_INLINE enum sg_offer_news sg_life_syn(struct sg_half_open *half, const struct sg_segment *seg,
+					 sg_u64 now_ns, sg_u32 rule, int has_flow, sg_u32 offers,
+					 const struct sg_params *params, struct sg_verdict *out)
 {
 	if (sg_life_is_spent(half, has_flow))
 		__builtin_memset(half, 0, sizeof(*half));
 	half->rule = (sg_u8)rule;
+	sg_begin_offers(half, seg, offers);
 	sg_syn(half, seg, now_ns, params, out);
+	if (!(out->edits & SG_EDIT_ADD_PEER) || half->offers)
+		return SG_OFFER_NO_NEWS;
+	half->peer |= SG_PEER_DOUBTED;
+	return SG_OFFER_REPEATED;
 }
 
 /* A flow with nothing in it yet. */
@@ -177,16 +182,80 @@ SG_INLINE void sg_life_blank(struct sg_flow *flow, sg_u64 now_ns, sg_u32 rule)
 	flow->rule = (sg_u8)rule;
 }
 
+/* What the tuple's flow says, when a SYN/ACK is repeated, of the one that made it. */
+enum sg_partner {
+	SG_PARTNER_NONE = 0,
+	SG_PARTNER_AWAITED = 1, /* it had our option; nothing shows that it arrived */
+	SG_PARTNER_HEARD = 2,   /* it arrived, though its sender may not know */
+};
+
+/* `flow` may be null. */
+SG_INLINE enum sg_partner sg_partner_of(const struct sg_flow *flow)
+{
+	if (!flow || flow->mode != SG_MODE_TWO_SIDED)
+		return SG_PARTNER_NONE;
+	return flow->marks & SG_FLOW_HEARD ? SG_PARTNER_HEARD : SG_PARTNER_AWAITED;
+}
+
+/* Whether the flow that a repeated SYN/ACK has made takes the place of the tuple's. */
+SG_INLINE int sg_life_gives_up(enum sg_partner partner, const struct sg_flow *made)
+{
+	return partner == SG_PARTNER_AWAITED && made->mode == SG_MODE_ONE_SIDED;
+}
+
 /*
  * A SYN/ACK that answers `half`: makes `flow`, a blank one, and edits the packet. Another policy
- * may have come into force since the SYN: `rule` covers it now. What REPEAT makes is thrown away.
+ * may have come into force since the SYN: `rule` covers it now. What REPEAT makes is thrown away
+ * unless sg_life_gives_up(). A listener without room repeats its SYN/ACK to a peer that has
+ * answered it: to a partner the option goes each time.
  */
 SG_INLINE void sg_life_synack(struct sg_flow *flow, struct sg_half_open *half,
-			      const struct sg_segment *seg, sg_u32 rule,
+			      const struct sg_segment *seg, sg_u32 rule, enum sg_partner partner,
 			      const struct sg_params *params, struct sg_verdict *out)
 {
+	if (partner == SG_PARTNER_HEARD)
+		half->offers = SG_OFFERS;
 	half->rule = (sg_u8)rule;
 	sg_synack(flow, half, seg, params, out);
+}
+
+/*
+ * The news of offers in a SYN/ACK for the tenant that answers `half`; asked before
+ * sg_life_synack().
+ */
+SG_INLINE enum sg_offer_news sg_life_synack_news(const struct sg_half_open *half,
+						 const struct sg_segment *seg)
+{
+	sg_u8 peer = half->peer & SG_PEER_MASK;
+
+	if (seg->direction != SG_TO_TENANT || (half->peer & SG_PEER_PROMOTED))
+		return SG_OFFER_NO_NEWS;
+	if (peer == SG_PEER_FALLBACK)
+		return seg->options & SG_OPT_PEER ? SG_OFFER_ANSWERED : SG_OFFER_LOST;
+	return peer == SG_PEER_OFFERED && (half->peer & SG_PEER_DOUBTED) ? SG_OFFER_ANSWERED :
+									   SG_OFFER_NO_NEWS;
+}
+
+/*
+ * The first segment of the peer may show that of the tenant's SYN/ACKs only what left without our
+ * option has arrived. Whether that is to be asked for, of a flow before its step:
+ */
+SG_INLINE int sg_life_awaits_peer(const struct sg_flow *flow, const struct sg_segment *seg)
+{
+	return seg->direction == SG_TO_TENANT && sg_unlikely(!(flow->marks & SG_FLOW_HEARD)) &&
+	       flow->reason == SG_WHY_OPTION_DROPPED;
+}
+
+/* And the answer; `half` is what was noted of the peer's SYN, or null. */
+SG_INLINE enum sg_offer_news sg_life_peer_news(const struct sg_flow *flow,
+					       const struct sg_half_open *half,
+					       const struct sg_segment *seg)
+{
+	if (!half || (half->peer & SG_PEER_MASK) != SG_PEER_FALLBACK ||
+	    (seg->tcp_flags & (SG_ACK | SG_RST)) != SG_ACK ||
+	    seg->ack - flow->first_own > flow->snd_nxt - flow->first_own)
+		return SG_OFFER_NO_NEWS;
+	return SG_OFFER_LOST;
 }
 
 /*
@@ -197,7 +266,7 @@ SG_INLINE void sg_life_unkept(struct sg_half_open *half, const struct sg_segment
 			      struct sg_verdict *out)
 {
 	if (half)
-		half->peer &= SG_PEER_MASK;
+		half->peer &= (sg_u8)~SG_PEER_PROMOTED;
 	out->edits &= seg->direction == SG_FROM_TENANT ? SG_EDIT_STRIP_PEER : 0;
 }
 

@@ -6,6 +6,7 @@
 #ifndef SLUICE_LOSS_H
 #define SLUICE_LOSS_H
 
+#include "feedback.h"
 #include "mode.h"
 #include "police.h"
 #include "rtt.h"
@@ -87,9 +88,33 @@ SG_INLINE void sg_infer_loss(struct sg_flow *flow, const struct sg_params *param
 	sg_note_unannounced(flow);
 }
 
+/*
+ * A path may drop what is ECN-capable. So data that a second timeout in a row repeats are not
+ * (RFC 3168 6.1.5 has it so for all that is repeated). If nothing else gets through, the flow
+ * falls back: at once where the first data of the connection show it, else as soon as feedback
+ * has counted too little of what is acknowledged.
+ */
+SG_INLINE void sg_without_ect(struct sg_verdict *out)
+{
+	out->edits |= SG_EDIT_ECN;
+	out->ecn = SG_NOT_ECT;
+}
+
+/* The first data are acknowledged: if they were repeated so, no others have come to the peer. */
+SG_RARE int sg_first_acked(struct sg_flow *flow SG_NONNULL,
+			   const struct sg_params *params SG_NONNULL,
+			   struct sg_verdict *out SG_NONNULL)
+{
+	if (flow->mode == SG_MODE_TWO_SIDED && flow->timeouts >= 2 &&
+	    flow->taken_e0b == SG_E0B_START && flow->taken_ceb == SG_CEB_START)
+		sg_fall_back(flow, params, SG_WHY_ECT_DROPPED, out);
+	return 0;
+}
+
 SG_INLINE void sg_infer_timeout(struct sg_flow *flow, const struct sg_params *params,
 				sg_u64 now_ns, struct sg_verdict *out)
 {
+	int again = flow->cc.flags & SG_CC_TIMED_OUT;
 	struct sg_cc_ack ack;
 
 	sg_ack_facts(&ack, flow, now_ns);
@@ -107,6 +132,8 @@ SG_INLINE void sg_infer_timeout(struct sg_flow *flow, const struct sg_params *pa
 	/* Where the rule leaves thresholds to the path, it may be another one now. */
 	if (flow->cc.algorithm != params->fallback && flow->min_rtt_ns < SG_FAR_NS)
 		flow->min_rtt_ns = 0;
+	if (again && flow->mode == SG_MODE_TWO_SIDED && params->mode == SG_RULE_ENFORCE)
+		sg_without_ect(out);
 }
 
 /*

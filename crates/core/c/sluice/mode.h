@@ -104,11 +104,12 @@ SG_INLINE sg_u32 sg_algorithm_now(struct sg_flow *flow, const struct sg_params *
 	return algorithm;
 }
 
-/* Two-sided until the peer's feedback ended. */
+/* Two-sided until its host or the peer's gave that up, which the other one may not know. */
 SG_INLINE int sg_once_two_sided(const struct sg_flow *flow)
 {
 	return flow->reason == SG_WHY_FEEDBACK_STOPPED ||
-	       flow->reason == SG_WHY_FEEDBACK_MISMATCH;
+	       flow->reason == SG_WHY_FEEDBACK_MISMATCH ||
+	       flow->reason == SG_WHY_OPTION_DROPPED || flow->reason == SG_WHY_ECT_DROPPED;
 }
 
 /*
@@ -137,7 +138,8 @@ SG_INLINE void sg_fall_back(struct sg_flow *flow, const struct sg_params *params
 	flow->reason = reason;
 	sg_cc_change(&flow->cc, params, sg_algorithm_of(flow, params), flow->snd_nxt);
 	out->count = reason == SG_WHY_FEEDBACK_STOPPED ? SG_COUNT_FEEDBACK_STOPPED :
-							  SG_COUNT_FEEDBACK_MISMATCH;
+		     reason == SG_WHY_ECT_DROPPED      ? SG_COUNT_ECT_DROPPED :
+							 SG_COUNT_FEEDBACK_MISMATCH;
 }
 
 #endif /* SLUICE_MODE_H */

@@ -12,6 +12,7 @@
 #define SLUICE_RTT_H
 
 #include "flow.h"
+#include "mss.h"
 #include "seq.h"
 
 /* An unused slot: its end is never beyond snd_una. */
@@ -28,6 +29,7 @@ SG_INLINE void sg_rtt_forget(struct sg_flow *flow)
 SG_INLINE void sg_rtt_retransmitted(struct sg_flow *flow)
 {
 	sg_rtt_forget(flow);
+	flow->largest = 0;
 	flow->karn_end = flow->snd_nxt;
 }
 
@@ -48,11 +50,18 @@ SG_INLINE void sg_rtt_enter(struct sg_flow *flow, sg_u32 end, sg_u64 now_ns)
 	flow->rtt_next = end + flow->cc.cwnd / SG_RTT_RING;
 }
 
-/* New data up to `end` leaves now. Entries are spread over the window. */
-SG_INLINE void sg_rtt_sent(struct sg_flow *flow, sg_u32 end, sg_u64 now_ns)
+/*
+ * New data up to `end` leaves now. Entries are spread over the window. What is repeated, and what
+ * follows it, tells neither an RTT nor what the path carries.
+ */
+SG_INLINE void sg_rtt_sent(struct sg_flow *flow, const struct sg_segment *seg, sg_u32 end,
+			   sg_u64 now_ns)
 {
-	if (sg_seq_lt(end, flow->rtt_next) || end - flow->snd_una < 2U * flow->mss ||
+	if (sg_seq_lt(end, flow->rtt_next) || end - flow->snd_una < sg_mss_enough(flow) ||
 	    sg_seq_lt(flow->snd_una, flow->karn_end))
+		return;
+	sg_mss_sample(flow, seg);
+	if (end - flow->snd_una < 2U * flow->mss)
 		return;
 	sg_rtt_enter(flow, end, now_ns);
 }

@@ -21,10 +21,10 @@
 /* No more: longer segments do not exist. */
 #define SG_RUN_MAX 0xffffU
 
-/* Bytes behind snd_nxt of which none begins an RTT sample. */
+/* Bytes behind snd_nxt of which none begins an RTT sample, or tells the size of segments. */
 SG_INLINE sg_u32 sg_run_untimed(const struct sg_flow *flow)
 {
-	sg_u32 next = sg_seq_max(flow->rtt_next, flow->snd_una + 2U * flow->mss) - 1;
+	sg_u32 next = sg_seq_max(flow->rtt_next, flow->snd_una + sg_mss_enough(flow)) - 1;
 
 	if (sg_seq_lt(flow->snd_una, flow->karn_end))
 		return SG_RUN_MAX;
@@ -111,8 +111,10 @@ SG_INLINE sg_u32 sg_run_acked(const struct sg_flow *flow, const struct sg_segmen
 		return 0;
 	/* The window is that of the flow, not what covers its data, and is not full. */
 	if (sg_flight_to_wire(flow, flow->snd_una) >= flow->wire_window ||
-	    (flow->cc.flags & (SG_CC_FULL | SG_CC_WAS_FULL)) ||
 	    sg_window_used(flow, sg_flight(flow)))
+		return 0;
+	/* ACKs that come with one that found it full earn growth, one by one. */
+	if ((flow->cc.flags & (SG_CC_FULL | SG_CC_WAS_FULL)) && !sg_cc_in_slow_start(&flow->cc))
 		return 0;
 	return sg_run_uneventful(flow);
 }

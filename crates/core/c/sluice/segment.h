@@ -68,16 +68,21 @@ struct sg_segment {
 	sg_u8 mptcp_len;
 	sg_u32 e0b;          /* with SG_OPT_FEEDBACK, 24 bits */
 	sg_u32 ceb;
-	sg_u32 sack_left;    /* first block, with SG_OPT_SACK */
+	union {
+		sg_u32 sack_left; /* first block, with SG_OPT_SACK */
+		sg_u32 path_mss;  /* of a SYN or SYN/ACK: what the tenant's interface takes; 0 = not known */
+	};
 	sg_u32 sack_right;
 	sg_u32 sack2_left;   /* second block; both 0 without one */
 	sg_u32 sack2_right;
 	sg_u8 end_at;        /* where options end before the header does: EOL, or a malformed one; 0 = they don't */
 	sg_u8 damaged;       /* its checksum is known to be wrong: no receiver takes it */
 	sg_u8 mss_at;        /* offset of that option in the TCP header */
-	sg_u8 pad;
+	sg_u8 segment_units; /* of a super-packet: payload of its segments, in SG_SEGMENT_UNIT; else 0 */
 };
 SG_ASSERT_SIZE(struct sg_segment, 56);
+
+#define SG_SEGMENT_UNIT 256U
 
 enum sg_edit_bits {
 	SG_EDIT_WINDOW = 1 << 0,
@@ -186,6 +191,9 @@ enum sg_counter {
 	SG_COUNT_ODD_ACK,          /* data with an ACK number that no receiver's host takes: charged to a bucket */
 	SG_COUNT_SEQ_RESTORED,     /* pure ACK with a number acknowledged already: given the next byte's */
 	SG_COUNT_MSS_CLAMPED,      /* MSS option of a SYN or SYN/ACK lowered */
+	SG_COUNT_SYN_FALLBACK,     /* SYN, or repeated SYN/ACK, without our option: it did not arrive */
+	SG_COUNT_OPTION_DROPPED,   /* a peer found that our option does not reach: remembered */
+	SG_COUNT_ECT_DROPPED,      /* flow fell back: its path drops ECN-capable data */
 	SG_COUNT_MAX,
 };
 

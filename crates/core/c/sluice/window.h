@@ -83,9 +83,16 @@ SG_INLINE sg_u32 sg_window_target(const struct sg_flow *flow, const struct sg_pa
 }
 
 /*
- * So many units beyond the target at most: a peer that sends updates without end gains no window.
+ * So many units beyond the target at most, and of large ones fewer: a peer that sends updates
+ * without end gains no window, whatever scale it has chosen.
  */
 #define SG_UPDATES_SHOWN 8U
+#define SG_UPDATES_BYTES 8192U
+
+SG_INLINE sg_u32 sg_updates_shown(const struct sg_flow *flow)
+{
+	return sg_clamp32(SG_UPDATES_BYTES >> (flow->wscale & 15), 1, SG_UPDATES_SHOWN);
+}
 
 /*
  * The peer enlarges its window without acknowledging anything. Where the peer's
@@ -99,7 +106,7 @@ SG_INLINE sg_u32 sg_window_update(const struct sg_flow *flow, const struct sg_pa
 
 	if (wire == flow->peer_window && target > wire)
 		return target;
-	return wire < sg_min32(target + SG_UPDATES_SHOWN, 0xffff) ? wire + 1 : wire;
+	return wire < sg_min32(target + sg_updates_shown(flow), 0xffff) ? wire + 1 : wire;
 }
 
 /* The window field for this segment; never above the peer's own, never 0 unless the peer's is. */

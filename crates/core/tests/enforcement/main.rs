@@ -4,6 +4,7 @@
 mod net;
 
 mod adoption;
+mod blackhole;
 mod change;
 mod feedback;
 mod forgery;

@@ -324,6 +324,21 @@ fn window_updates_without_end_earn_no_window() {
     assert!(last <= shown + 8, "{shown} became {last}");
 }
 
+/// The peer chooses the unit: 8 KiB of small ones, one of the largest, which is 16 KiB.
+#[test]
+fn window_updates_in_large_units_earn_few_of_them() {
+    for (wscale, units) in [(0, 8), (10, 8), (11, 4), (13, 1), (14, 1)] {
+        let mut solo = Solo::two_sided(&policy(), 1460, wscale);
+        let at = solo.round(0, 1460, false, 0xf000);
+        let shown = solo.ack(at, 0xf000);
+        let mut last = shown;
+        for more in 1..200 {
+            last = solo.ack(at, 0xf000 + more);
+        }
+        assert_eq!(last - shown, units, "units of 1 << {wscale}");
+    }
+}
+
 /// The number of a pure ACK at `at` on the way out, in bytes from the connection's first.
 fn number_of_ack(solo: &mut Solo, at: u32) -> u32 {
     let (after, outcome) = solo.send(&solo.own(at, 0));

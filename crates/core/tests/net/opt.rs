@@ -117,6 +117,18 @@ pub fn split(options: &[u8]) -> Option<Vec<(u8, &[u8])>> {
     Some(found)
 }
 
+/// Replaces options of this kind by NOPs.
+pub fn blank(options: &mut Vec<u8>, kind: u8) {
+    let blanked = split(options).expect("well-formed").into_iter();
+    let blanked = blanked.map(|(found, bytes)| match found == kind {
+        true => vec![NOP; bytes.len()],
+        false => bytes.to_vec(),
+    });
+    let mut blanked: Vec<u8> = blanked.flatten().collect();
+    blanked.resize(options.len(), NOP);
+    *options = blanked;
+}
+
 /// The value of the first option of this kind.
 pub fn find(options: &[u8], kind: u8) -> Option<Vec<u8>> {
     split(options)?

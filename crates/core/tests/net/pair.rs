@@ -7,7 +7,7 @@ use sluicegate_core::{
     host::{Action, Direction, Host, Outcome, ecn},
 };
 
-use super::{Packet, Route, Tenant, invariants, tenant::State, wire};
+use super::{Packet, Route, Tenant, invariants, opt, tenant::State, wire};
 
 /// The side that connects.
 pub const A: usize = 0;
@@ -38,6 +38,8 @@ pub enum Fate {
     Mark,
     /// A box on the way clears the ECN field.
     Bleach,
+    /// It removes the hosts' option from a handshake, too.
+    Strip,
     Drop,
     /// Comes so many ns late.
     Delay(u64),
@@ -189,6 +191,10 @@ impl<E: Enforcer> Pair<E> {
             Fate::Mark if packet.ecn == ecn::NOT_ECT => {}
             Fate::Mark => packet.ecn = ecn::CE,
             Fate::Bleach => packet.ecn = ecn::NOT_ECT,
+            Fate::Strip => {
+                packet.ecn = ecn::NOT_ECT;
+                opt::blank(&mut packet.options, opt::EXPERIMENT);
+            }
             Fate::Delay(ns) => at_ns += ns,
         }
         let frame = if packet == crossing.packet {

@@ -56,7 +56,7 @@ impl Solo {
     }
 
     pub fn handshake(&mut self, of_peer: &[&[u8]]) {
-        let syn = self.syn(&[&opt::mss(1460), &opt::wscale(10)]);
+        let syn = self.syn(&[&opt::mss(8960), &opt::wscale(10)]);
         self.send(&syn);
         let answer = self.syn_ack(of_peer);
         self.arrive(&answer);

@@ -14,7 +14,7 @@ use sluicegate_core::{
 };
 use sluicegate_vswitch::vnic::number;
 
-use super::{At, EDITS, Fate, Govern, run::Waiting, view_of};
+use super::{At, EDITS, Fate, Govern, run::Waiting, tell_segments, view_of};
 use crate::{count::Drop, frame::Frame, memory::Memory};
 
 const NOT_TCP: usize = number("not_tcp");
@@ -75,6 +75,7 @@ impl Govern {
         if let Err(why) = packet.read(&view_of(frame), at.direction, ifindex) {
             return self.unread_between(at, ports, frame, why);
         }
+        tell_segments(&mut packet, frame);
         let is_odd = frame
             .work
             .checksum
