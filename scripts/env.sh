@@ -18,7 +18,10 @@ export SG_ROOT
 SG_TARGET=${CARGO_TARGET_DIR:-$SG_ROOT/target}
 SG_CACHE=${SG_CACHE:-/var/cache/sluicegate}
 export SG_TARGET SG_CACHE
-PATH="$PATH:$SG_CACHE/tools/bin:$SG_TARGET/tools/bin"
+case ":$PATH:" in
+*":$SG_CACHE/tools/bin:$SG_TARGET/tools/bin:"*) ;;
+*) PATH="$PATH:$SG_CACHE/tools/bin:$SG_TARGET/tools/bin" ;;
+esac
 
 # Oldest versions that build the project: rust-version in Cargo.toml; clang 16 is
 # the first in Debian 12 whose BPF back end knows what the programs use.

@@ -15,8 +15,8 @@
 //!   that sleeps does. `eventfd` is how long a thread takes on this machine that an eventfd wakes.
 //! - **pairs**: datagrams of 64 bytes between two pairs of guests, both at the same time, whose
 //!   drivers have a CPU each. With one thread of ours, and with two; four CPUs.
-//! - **circulating**: frames of 64 bytes that `testpmd`, a client of others, sends by one adapter to
-//!   its other one and back, 32 each way: each way, in the mean of a second.
+//! - **circulating**: frames of 64 bytes that `testpmd`, a client of others, sends by one adapter
+//!   to its other one and back, 32 each way: each way, in the mean of a second.
 //!
 //! Frames are 4 bytes shorter here than on a wire, which has their FCS. The switches take turns.
 //! Others on a shared machine halve the speed of all switches for seconds, so the table has the

@@ -45,8 +45,9 @@ pub fn compile_programs(shared: &[&str], variants: Vec<Variant>) {
         watch(directory);
     }
     println!("cargo:rerun-if-env-changed=CLANG");
-    println!("cargo:rerun-if-env-changed=PATH");
+    // Not PATH, in which cargo's own subcommands add directories: each would build all anew.
     let clang = clang().unwrap_or_else(|reason| fail(&reason));
+    println!("cargo:rerun-if-changed={}", clang.display());
     let out = PathBuf::from(required("OUT_DIR"));
     let own = sources(&bpf).into_iter().map(|source| Job {
         object: out.join(source.with_extension("o").file_name().unwrap_or_default()),

@@ -217,8 +217,8 @@ fn read_one_sided(table: &Table<'_>, algorithm: Algorithm) -> Algorithm {
 /// Keys that say how much delay, or how large a window, is right for the paths of a rule.
 const THRESHOLDS: [&str; 5] = ["k", "vegas_alpha", "vegas_beta", "swift_target", "window"];
 
-/// CUBIC where the path does not suit the rule's algorithms, unless the rule names a threshold: then
-/// the operator knows the path.
+/// CUBIC where the path does not suit the rule's algorithms, unless the rule names a threshold:
+/// then the operator knows the path.
 fn read_fallback(table: &Table<'_>, algorithm: Algorithm, one_sided: Algorithm) -> Algorithm {
     let used = [one_sided, algorithm];
     if used == [Algorithm::Cubic; 2] {
