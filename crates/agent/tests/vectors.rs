@@ -32,6 +32,7 @@ use sluicegate_core::{
     host::{Action, Direction, Host, Outcome, tcp},
     life::Opener,
 };
+use table::{count, opening};
 
 /// A host on frames with the kernel's programs at its side: both get every frame.
 struct Shadowed {

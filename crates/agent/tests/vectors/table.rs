@@ -4,7 +4,7 @@
 use super::*;
 
 /// A SYN of the tenant, and its SYN/ACK.
-fn opening(isn: u32) -> (net::Packet, net::Packet) {
+pub fn opening(isn: u32) -> (net::Packet, net::Packet) {
     let syn = net::Packet {
         seq: isn,
         flags: tcp::SYN,
@@ -165,7 +165,7 @@ fn what_a_tenant_forges_is_removed_though_its_interface_may_have_no_more_flows()
 }
 
 /// The count of a kernel's counter.
-fn count(kernel: &Kernel, name: &str) -> u64 {
+pub fn count(kernel: &Kernel, name: &str) -> u64 {
     let index = COUNTER_NAMES.iter().position(|known| *known == name);
     kernel.counters()[index.expect("a counter's name")]
 }
