@@ -35,7 +35,7 @@ fn scenario(rtt_us: u32, jitter_us: u32, bit_error_rate: f64) -> String {
     // Long enough for some losses.
     let (warmup_s, duration_s) = match rtt_us {
         ..=10_000 => (1, 4),
-        ..=60_000 => (5, 15),
+        10_001..=60_000 => (5, 15),
         _ if bit_error_rate == 0.0 => (10, 5),
         _ => (10, 60),
     };
