@@ -24,8 +24,6 @@ pub const FACK_BYTES: usize = 128;
 
 /// The longest headers that are read: Ethernet, a tag, IPv6, TCP with all options.
 pub const HEADERS_BYTES: usize = 118;
-/// Unit of the size of a super-packet's segments (`SG_SEGMENT_UNIT`).
-const SEGMENT_UNIT: u16 = 256;
 
 unsafe extern "C" {
     fn sluice_frame_parse(packet: &mut Packet, frame: &Frame<'_>, direction: u32) -> u32;
@@ -123,8 +121,7 @@ impl Packet {
     /// It is a super-packet, of segments with so much payload each.
     #[inline]
     pub fn set_segment_bytes(&mut self, bytes: u16) {
-        let units = bytes.div_ceil(SEGMENT_UNIT);
-        self.segment.segment_units = u8::try_from(units).unwrap_or(u8::MAX);
+        self.segment.set_segment_bytes(bytes);
     }
 
     /// Whether it has to be parsed again from the whole frame: a SYN with data, which an option

@@ -119,7 +119,17 @@ pub struct Segment {
     pub segment_units: u8,
 }
 
+/// Unit of the size of a super-packet's segments (`SG_SEGMENT_UNIT`).
+const SEGMENT_UNIT: u16 = 256;
+
 impl Segment {
+    /// It is a super-packet, of segments with so much payload each.
+    #[inline]
+    pub fn set_segment_bytes(&mut self, bytes: u16) {
+        let units = bytes.div_ceil(SEGMENT_UNIT);
+        self.segment_units = u8::try_from(units).unwrap_or(u8::MAX);
+    }
+
     /// Brings the feedback that this verdict on it has added, or none.
     #[inline]
     pub fn set_feedback(&mut self, verdict: &Verdict) {

@@ -577,6 +577,10 @@ impl<F: PacketFabric> Net<F> {
         };
         let (ends, tenants) = (&self.sockets.ends, &self.layout.tenants);
         let mut view = header.view(&cold.blocks, direction);
+        let sender = &tenants[ends[end as usize].addressing.tenant as usize].stack;
+        if direction == Direction::FromTenant && header.payload() > sender.mss {
+            view.set_segment_bytes(sender.mss);
+        }
         let verdict = vnics.segment(end, &mut view, now_ns, || key(&ends[end as usize], tenants));
         if verdict.action() != Action::Pass {
             return (verdict.action(), None);
