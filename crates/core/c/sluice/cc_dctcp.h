@@ -67,9 +67,9 @@ SG_INLINE void sg_dctcp_count(struct sg_cc *cc, const struct sg_params *params,
 
 /*
  * A flow goes by the marks of its path as long as its own fraction is within this factor of the
- * path's. Beyond it the flow meets another queue (another of several paths), or somebody's marks
- * are not the network's: it goes by its own. So flows that are not marked lose nothing to
- * others, and one that is marked much more than others finds no excuse in them.
+ * path's. Beyond it the flow meets another queue (another of several paths), or a receiver reports
+ * marks that are not the network's: it goes by its own. So flows that are not marked lose nothing
+ * to others, and one that is marked much more than others is cut by its own fraction.
  */
 #define SG_DCTCP_PATH_RATIO 4U
 
