@@ -293,6 +293,7 @@ static inline void check_floor(const struct sg_host *host, const struct wire *be
 						  SG_MSS_DEFAULT;
 		if (p->result.out.edits & SG_EDIT_MSS)
 			mss = p->result.out.mss;
+		mss = sg_min32(mss, host->flow.mss); /* what it says may be more than paths carry */
 		scale = 0;
 	}
 	require(((sg_u32)a.window << scale) > mss,

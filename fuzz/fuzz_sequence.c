@@ -54,6 +54,17 @@ static void enqueue(struct network *n, int from, const struct wire *w)
 }
 
 /*
+ * Bytes of a segment that enforcement leaves room for: neither end's MSS decides alone, no path is
+ * taken to carry more than `path`, and what smaller segments prove is 1460 at least.
+ */
+static sg_u32 segment_of(const struct tenant *t, sg_u32 path)
+{
+	sg_u32 own = sg_max32(t->mss, SG_MSS_COMMON);
+
+	return sg_max32(sg_min32(t->mss_read, sg_min32(own, path)), SG_MSS_MIN);
+}
+
+/*
  * The decision of policing on a segment, from the model: never drop what ends within a
  * segment beyond the edge; drop what the window, a tenth of it, what has been
  * dropped before, and duplicate ACKs (a window of them at most) leave no room for.
@@ -61,11 +72,11 @@ static void enqueue(struct network *n, int from, const struct wire *w)
 static void check_policing(struct side *s, const struct shape *shape, sg_u32 action)
 {
 	const struct tenant *t = &s->tenant;
-	sg_u32 limit = t->edge + sg_max32(t->mss_read, SG_MSS_MIN);
+	sg_u32 limit = t->edge + segment_of(t, SG_MSS_COMMON);
 	sg_u32 end = shape->seq + shape->payload;
 	/* The step may have cut cwnd: what it had showed in the edge. */
 	sg_u32 window = sg_max32(s->host.flow.cc.cwnd, t->edge - t->una);
-	sg_u32 most = limit + window + window / 10 + s->dropped_bytes;
+	sg_u32 most = t->edge + segment_of(t, SG_MSS_JUMBO) + window + window / 10 + s->dropped_bytes;
 	int beyond = t->state == OPEN && shape->payload && sg_seq_gt(end, limit);
 
 	if (action != SG_PASS)

@@ -215,6 +215,21 @@ SG_GLOBAL int sg_partner_here(const struct sg_flow_key *key)
 	return (int)sg_partner_of(slot && sg_slot_holds(slot, tag, key) ? &slot->flow : 0);
 }
 
+/* sg_life_gives_up() of the flow of this tuple and the one that has been made. */
+SG_GLOBAL int sg_gives_up_here(const struct sg_flow_key *key)
+{
+	struct sg_flow *made;
+	struct sg_slot *slot;
+	sg_u32 at, tag, zero = 0;
+
+	made = bpf_map_lookup_elem(&scratch, &zero);
+	if (!key || !made)
+		return 0;
+	tag = sg_tag_of(key);
+	slot = sg_find(tag, &at);
+	return sg_life_gives_up(slot && sg_slot_holds(slot, tag, key) ? &slot->flow : 0, made);
+}
+
 /* Returns 1 if it has made a flow, which sg_keep_made() stores. */
 SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, sg_u32 rule,
 			    struct sg_verdict *out)
@@ -249,7 +264,7 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, sg_u32 rule,
 		sg_note_here(&p->key, news, now_ns);
 	partner = (enum sg_partner)sg_partner_here(&p->key);
 	sg_life_synack(made, half, &p->seg, rule, partner, sg_params_of(rules, rule), out);
-	if (fate == SG_FATE_REPEAT && !sg_life_gives_up(partner, made)) {
+	if (fate == SG_FATE_REPEAT && !sg_gives_up_here(&p->key)) {
 		sg_keep_answer(p, now_ns);
 		return 0;
 	}

@@ -39,7 +39,7 @@ sg_u32 sluice_blackhole_note(struct sg_blackhole *known, const struct sg_flow_ke
 			     sg_u32 news, sg_u64 now_ns);
 sg_u32 sluice_life_synack_news(const struct sg_half_open *half, const struct sg_segment *seg);
 sg_u32 sluice_partner_of(const struct sg_flow *flow);
-sg_u32 sluice_life_gives_up(sg_u32 partner, const struct sg_flow *made);
+sg_u32 sluice_life_gives_up(const struct sg_flow *flow, struct sg_flow *made);
 sg_u32 sluice_life_awaits_peer(const struct sg_flow *flow, const struct sg_segment *seg);
 sg_u32 sluice_life_peer_news(const struct sg_flow *flow, const struct sg_half_open *half,
 			     const struct sg_segment *seg);
@@ -178,9 +178,9 @@ sg_u32 sluice_partner_of(const struct sg_flow *flow)
 	return sg_partner_of(flow);
 }
 
-sg_u32 sluice_life_gives_up(sg_u32 partner, const struct sg_flow *made)
+sg_u32 sluice_life_gives_up(const struct sg_flow *flow, struct sg_flow *made)
 {
-	return (sg_u32)sg_life_gives_up((enum sg_partner)partner, made);
+	return (sg_u32)sg_life_gives_up(flow, made);
 }
 
 sg_u32 sluice_life_awaits_peer(const struct sg_flow *flow, const struct sg_segment *seg)

@@ -75,7 +75,7 @@ unsafe extern "C" {
     fn sluice_blackhole_note(known: &mut Blackhole, key: &FlowKey, news: u32, now_ns: u64) -> u32;
     fn sluice_life_synack_news(half: &HalfOpen, seg: &Segment) -> u32;
     fn sluice_partner_of(flow: Option<&Flow>) -> u32;
-    fn sluice_life_gives_up(partner: u32, made: &Flow) -> u32;
+    fn sluice_life_gives_up(flow: Option<&Flow>, made: &mut Flow) -> u32;
     fn sluice_life_awaits_peer(flow: &Flow, seg: &Segment) -> u32;
     fn sluice_life_peer_news(flow: &Flow, half: Option<&HalfOpen>, seg: &Segment) -> u32;
     fn sluice_life_synack(
@@ -408,10 +408,11 @@ pub fn partner(flow: Option<&Flow>) -> Partner {
     Partner(unsafe { sluice_partner_of(flow) })
 }
 
-/// Whether `made`, by a repeated SYN/ACK, takes the place of the flow of its tuple.
-pub fn gives_up(partner: Partner, made: &Flow) -> bool {
+/// Whether `made`, by a repeated SYN/ACK, takes the place of `flow`, that of its tuple. What the
+/// tenant was shown by `flow`, and has sent since, goes over to `made`.
+pub fn gives_up(flow: Option<&Flow>, made: &mut Flow) -> bool {
     // SAFETY: see above.
-    unsafe { sluice_life_gives_up(partner.0, made) != 0 }
+    unsafe { sluice_life_gives_up(flow, made) != 0 }
 }
 
 /// Whether [`peer_news`] is to be asked for, of a flow before its step.

@@ -363,9 +363,10 @@ impl<K: Connection> Vnics<K> {
         let news = life::synack_news(&half, segment);
         let partner = life::partner(self.flows.get(&connection).map(|it| &it.flow));
         let facts = (rule, partner);
-        let (flow, mut verdict) = life::synack(&mut half, segment, now_ns, facts, params);
+        let (mut flow, mut verdict) = life::synack(&mut half, segment, now_ns, facts, params);
         self.note(news, ends, now_ns);
-        if fate == Fate::Make || life::gives_up(partner, &flow) {
+        let present = self.flows.get(&connection).map(|it| &it.flow);
+        if fate == Fate::Make || life::gives_up(present, &mut flow) {
             if counted && fate == Fate::Make {
                 self.half_answered(ends.ifindex, now_ns);
             }

@@ -86,7 +86,7 @@ SG_INLINE void sg_host_synack(struct sg_host *host, struct sg_packet *p, sg_u64 
 	sg_life_blank(&made, now_ns, rule);
 	sg_host_note(host, p, sg_life_synack_news(half, &p->seg), now_ns);
 	sg_life_synack(&made, half, &p->seg, rule, partner, params, out);
-	if (fate == SG_FATE_REPEAT && !sg_life_gives_up(partner, &made))
+	if (fate == SG_FATE_REPEAT && !sg_life_gives_up(host->flow_exists ? &host->flow : 0, &made))
 		return;
 	host->flow = made;
 	host->flow_exists = 1;

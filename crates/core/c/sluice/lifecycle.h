@@ -197,10 +197,22 @@ SG_INLINE enum sg_partner sg_partner_of(const struct sg_flow *flow)
 	return flow->marks & SG_FLOW_HEARD ? SG_PARTNER_HEARD : SG_PARTNER_AWAITED;
 }
 
-/* Whether the flow that a repeated SYN/ACK has made takes the place of the tuple's. */
-SG_INLINE int sg_life_gives_up(enum sg_partner partner, const struct sg_flow *made)
+/*
+ * Whether the flow that a repeated SYN/ACK has `made` takes the place of the tuple's (or null).
+ * The tenant may have had the first one: what that showed it stands, and what it has sent since.
+ */
+SG_INLINE int sg_life_gives_up(const struct sg_flow *flow, struct sg_flow *made)
 {
-	return partner == SG_PARTNER_AWAITED && made->mode == SG_MODE_ONE_SIDED;
+	if (sg_partner_of(flow) != SG_PARTNER_AWAITED || made->mode != SG_MODE_ONE_SIDED ||
+	    made->first_own != flow->first_own || made->first_remote != flow->first_remote)
+		return 0;
+	made->snd_nxt = sg_seq_max(made->snd_nxt, flow->snd_nxt);
+	if ((flow->flags & SG_FLOW_EDGE_KNOWN) &&
+	    (!(made->flags & SG_FLOW_EDGE_KNOWN) || sg_seq_gt(flow->edge, made->edge))) {
+		made->edge = flow->edge;
+		made->flags |= SG_FLOW_EDGE_KNOWN;
+	}
+	return 1;
 }
 
 /*

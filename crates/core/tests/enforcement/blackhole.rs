@@ -119,6 +119,37 @@ fn the_third_try_of_a_syn_ack_leaves_as_the_tenant_wrote_it() {
 }
 
 #[test]
+fn what_the_first_syn_ack_showed_stands_when_the_third_begins_the_flow_anew() {
+    let mut pair = Pair::new(&policy());
+    let syn = pair.tenant(A).syn();
+    pair.set_fate(|crossing| match crossing.from == A && !crossing.packet.has(tcp::SYN) {
+        true => Fate::Drop,
+        false => Fate::Deliver,
+    });
+    pair.transmit(A, &syn);
+    pair.run();
+    pair.send(A, 100_000);
+    pair.run();
+    let before = *pair.flow(A);
+    assert_eq!(before.mode, MODE_TWO_SIDED);
+    assert!(before.snd_nxt > before.snd_una + 10_000);
+    pair.tenant(B).window = 3000;
+    for _ in 0..2 {
+        let again = pair.tenant(B).syn_ack();
+        pair.transmit(B, &again);
+        pair.run();
+    }
+    let after = pair.flow(A);
+    assert_eq!(after.mode, MODE_ONE_SIDED);
+    assert_eq!(after.edge, before.edge, "the tenant goes by what it was shown");
+    assert_eq!(after.snd_nxt, before.snd_nxt);
+    pair.set_fate(|_| Fate::Deliver);
+    pair.finish();
+    assert_eq!(pair.counter(A, "policed"), 0);
+    assert_eq!(pair.tenant(B).received, 100_000);
+}
+
+#[test]
 fn further_connections_begin_without_it_and_then_try_again() {
     let mut pair = dropping(|packet| is_syn(packet) && has_option(packet));
     assert_eq!(connect(&mut pair), 3);
