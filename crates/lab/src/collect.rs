@@ -173,18 +173,23 @@ fn unwanted(link: &LinkResult, by_intent: bool) -> u64 {
     drops.map(|(_, count)| count).sum()
 }
 
-/// Symptoms of TCP that no event of the run explains. Where no tenant cheats, policing is no
+/// Symptoms of TCP that no event of the run explains. Losses between namespaces are counted on
+/// their own, and explain what TCP makes of them. Where no tenant cheats, policing is no
 /// explanation: the stacks follow the standards, and policing must not drop any of their packets.
 fn unexplained(observed: &Observed<'_>, notes: &mut Vec<String>) -> BTreeMap<String, u64> {
-    let links = observed.links_whole_run.iter();
-    let mut drops: u64 = links.flat_map(|link| link.drops.values()).sum();
-    drops += observed.ports_whole_run;
+    let mut drops = lost(&observed.links_whole_run, &observed.outside) + observed.ports_whole_run;
     if observed.seen.variant.has_cheats() {
         drops += observed.seen.enforcement.get("policed").unwrap_or(&0);
     }
     let symptoms = Symptoms::new(observed.seen.reports, drops);
     notes.extend(symptoms.note());
     symptoms.trouble()
+}
+
+/// Packets that queues dropped, and that were lost between namespaces.
+fn lost(links: &[LinkResult], outside: &BTreeMap<String, u64>) -> u64 {
+    let in_queues = links.iter().flat_map(|link| link.drops.values());
+    in_queues.chain(outside.values()).sum()
 }
 
 /// UTC to the second. Days to civil date after Hinnant, "chrono-Compatible Low-Level Date
@@ -225,6 +230,9 @@ mod tests {
                 .into(),
             ..LinkResult::default()
         };
+        assert_eq!(lost(&[link(false), link(true)], &BTreeMap::new()), 14);
+        let outside = BTreeMap::from([("fabric_dropped".to_owned(), 8)]);
+        assert_eq!(lost(&[link(false)], &outside), 15);
         assert_eq!(unwanted(&link(false), false), 7);
         assert_eq!(unwanted(&link(false), true), 3);
         assert_eq!(unwanted(&link(true), false), 0);
