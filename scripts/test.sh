@@ -63,8 +63,9 @@ measuring_tests() {
 # What this kernel shows, a scenario for each behaviour: a short queue under incast; shares whatever
 # the stack; tenants without ECN beside DCTCP; one-sided flows beside two-sided and unenforced ones;
 # a cheat is policed; feedback that stops; lossless guests over converged Ethernet; enforcement by
-# the switch, over the emulated fabric; flows whose packets take any CPU; one alone on a far path. Variants that no expectation needs are left out. `make
-# experiments` has every scenario in the lab, in full.
+# the switch, over the emulated fabric; flows whose packets take any CPU; one alone on a far path.
+# Variants that no expectation needs are left out. `make experiments` has every scenario in the lab,
+# in full.
 LAB=("incast-1500 unenforced dctcp enforced" "five-stacks unenforced dctcp enforced" ecn-coexistence
 	one-sided-beside policing feedback-lost lossless-incast "lab-only/enforced-by-switch ebpf switch"
 	"lab-only/any-cpu frames" lab-only/far-path)
