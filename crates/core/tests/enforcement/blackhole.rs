@@ -122,10 +122,12 @@ fn the_third_try_of_a_syn_ack_leaves_as_the_tenant_wrote_it() {
 fn what_the_first_syn_ack_showed_stands_when_the_third_begins_the_flow_anew() {
     let mut pair = Pair::new(&policy());
     let syn = pair.tenant(A).syn();
-    pair.set_fate(|crossing| match crossing.from == A && !crossing.packet.has(tcp::SYN) {
-        true => Fate::Drop,
-        false => Fate::Deliver,
-    });
+    pair.set_fate(
+        |crossing| match crossing.from == A && !crossing.packet.has(tcp::SYN) {
+            true => Fate::Drop,
+            false => Fate::Deliver,
+        },
+    );
     pair.transmit(A, &syn);
     pair.run();
     pair.send(A, 100_000);
@@ -141,7 +143,10 @@ fn what_the_first_syn_ack_showed_stands_when_the_third_begins_the_flow_anew() {
     }
     let after = pair.flow(A);
     assert_eq!(after.mode, MODE_ONE_SIDED);
-    assert_eq!(after.edge, before.edge, "the tenant goes by what it was shown");
+    assert_eq!(
+        after.edge, before.edge,
+        "the tenant goes by what it was shown"
+    );
     assert_eq!(after.snd_nxt, before.snd_nxt);
     pair.set_fate(|_| Fate::Deliver);
     pair.finish();
