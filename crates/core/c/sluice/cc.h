@@ -110,7 +110,7 @@ SG_INLINE void sg_cc_change(struct sg_cc *cc, const struct sg_params *params, sg
 SG_INLINE void sg_cc_on_ack(struct sg_cc *cc, const struct sg_params *params,
 			    sg_u32 algorithm, const struct sg_cc_ack *ack)
 {
-	sg_path_before(cc, algorithm, ack);
+	sg_slack_before(cc, algorithm, ack);
 	switch (algorithm) {
 		SG_ALGORITHMS(SG_CC_CASE_ACK)
 	default:

@@ -21,7 +21,7 @@
 #define SLUICE_CC_DCVEGAS_H
 
 #include "cc_dctcp.h"
-#include "cc_path.h"
+#include "cc_slack.h"
 
 /*
  * Does this ACK say q > K? w is what was in flight, where the application kept
@@ -39,7 +39,7 @@ SG_INLINE int sg_dcvegas_late(const struct sg_cc *cc, const struct sg_params *pa
 		return 0;
 	delay_ns = ack->rtt_ns - ack->min_rtt_ns;
 	if (!backlog && !params->k_delay_ns)
-		return delay_ns > sg_path_slack_ns(cc, window, ack->rtt_ns);
+		return delay_ns > sg_slack_ns(cc, window, ack->rtt_ns);
 	if (!backlog)
 		return delay_ns > params->k_delay_ns;
 	return sg_mul_div(window, delay_ns, ack->rtt_ns) > backlog;

@@ -65,7 +65,7 @@ struct sg_cc {
 			sg_u32 window;   /* bytes, with the last sample */
 			sg_u32 explained_ns; /* RTTs may still fall by this after cuts */
 			sg_u32 score;    /* RTTs that fall by themselves, lately */
-		} path; /* cc_path.h */
+		} slack; /* cc_slack.h */
 		struct {
 			sg_u64 rtt_sum_ns; /* this round */
 			sg_u32 samples;    /* this round */

@@ -22,7 +22,7 @@
 #ifndef SLUICE_CC_SWIFT_H
 #define SLUICE_CC_SWIFT_H
 
-#include "cc_path.h"
+#include "cc_slack.h"
 
 /* 1 / sqrt(w) in 1/65536, of 100 segments (the paper's) and of 2, the smallest window here. */
 #define SG_SWIFT_ROOT_MIN_Q16 6554U
@@ -38,7 +38,7 @@ SG_INLINE sg_u64 sg_swift_base(const struct sg_cc *cc, const struct sg_params *p
 	if (params->swift_target_ns)
 		return params->swift_target_ns;
 	return ack->min_rtt_ns + sg_max64(SG_SWIFT_QUEUE_NS,
-					  sg_path_slack_ns(cc, cc->cwnd, cc->swift.delay_ns));
+					  sg_slack_ns(cc, cc->cwnd, cc->swift.delay_ns));
 }
 
 /* The RTT at which this window is neither too large nor too small. */

@@ -16,7 +16,7 @@
 #ifndef SLUICE_CC_VEGAS_H
 #define SLUICE_CC_VEGAS_H
 
-#include "cc_path.h"
+#include "cc_slack.h"
 #include "cc_reno.h"
 
 #define SG_VEGAS_GAMMA 1U   /* backlog in segments that ends slow start */
