@@ -126,6 +126,7 @@ stage "numbered frames" switch scripts/frames.sh
 ! $root || stage "service" switch scripts/try-service.sh
 ! $root || stage "killed agents" kernel env SG_KILLS=20 tests_of default -E 'test(=killed_agents_interrupt_nothing)'
 ! $root || stage "long tests" all tests_of long
+! $root || stage "head of line" switch tests_of default --run-ignored only -E 'test(=goodput_beside_entries_that_wait)'
 stage "property tests" all scripts/properties.sh
 stage "a profile" sim profile_changes_nothing
 stage "hostile frames" core fuzz/run.sh "$HOSTILE_SECONDS" hostile

@@ -322,14 +322,14 @@ fn best(figure: &str, rounds: &[f64]) -> f64 {
 
 fn print(arms: &[Arm], values: &Values) {
     print!("{:28}", "");
-    arms.iter().for_each(|arm| print!("{:>12}", arm.name()));
+    arms.iter().for_each(|arm| print!("{:>14}", arm.name()));
     println!();
     for (figure, unit, digits) in FIGURES {
         print!("{:28}", format!("{figure}, {unit}"));
         for arm in arms {
             match values.get(&(arm.name(), figure)) {
-                Some(rounds) => print!("{:>12.digits$}", best(figure, rounds)),
-                None => print!("{:>12}", "-"),
+                Some(rounds) => print!("{:>14.digits$}", best(figure, rounds)),
+                None => print!("{:>14}", "-"),
             }
         }
         println!();
