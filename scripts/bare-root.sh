@@ -9,7 +9,8 @@
 # PURPOSE   what `setup.sh PURPOSE` has installed before (demo, test), or `none`
 #
 # Each command has a root, processes, mounts, a bpffs and a /run of its own; the network and the
-# kernel are this machine's. All of that ends with the command. Kept are, below
+# kernel are this machine's. All of that ends with the command. Where the machine lets us make no
+# mounts or namespaces nothing runs, and the exit code is 125. Kept are, below
 # /var/cache/sluicegate: the base, and what `setup.sh` adds to it, by all that they are made of and
 # the week; what was built of other people's crates with these; archives of packages; sources of
 # crates and of Go's modules; kernels.
@@ -18,6 +19,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 
 CACHE=$SG_CACHE/bare
+IMPOSSIBLE=125
 # Where the clone is, inside.
 INSIDE=/src/sluicegate
 # What is kept outside: DIRECTORY below SG_CACHE, and its place inside.
@@ -164,9 +166,10 @@ permitted() {
 	unshare --mount --propagation=private --pid --fork bash -ec '
 		mount -t tmpfs none "$1" && mkdir "$1"/{lower,upper,work,root}
 		mount -t overlay -o "lowerdir=$1/lower,upperdir=$1/upper,workdir=$1/work" none "$1/root"
-		mkdir "$1/root/proc" && mount -t proc none "$1/root/proc"' - "$CACHE" ||
-		die "this machine lets us make no mounts or namespaces (see above; a container needs CAP_SYS_ADMIN and
-       no filter of mount): the bare root cannot be built, and nothing was run outside of it"
+		mkdir "$1/root/proc" && mount -t proc none "$1/root/proc"' - "$CACHE" && return
+	echo "this machine lets us make no mounts or namespaces (see above; a container needs CAP_SYS_ADMIN and
+no filter of mount): the bare root cannot be built" >&2
+	exit "$IMPOSSIBLE"
 }
 
 [ $# -ge 2 ] && [ $(($# % 2)) -eq 0 ] || die "usage: bare-root.sh PURPOSE COMMAND [PURPOSE COMMAND]…"

@@ -111,6 +111,9 @@ profile_changes_nothing() {
 		scripts/same-results.sh "$sluicegate" target/dist/sluicegate scenarios/*.toml scenarios/{fabric,cee,programs}/*.toml
 }
 
+# In `make test` agents are killed five times.
+killed_agents() { SG_KILLS=20 tests_of default -E 'test(=killed_agents_interrupt_nothing)'; }
+
 shopt -s extglob
 for file in scenarios/*.toml scenarios/!(lab-only)/*.toml; do
 	experiment sim "$file"
@@ -124,7 +127,7 @@ done
 stage "numbered frames" switch scripts/frames.sh
 ! $root || stage "libvirt" switch scripts/try-libvirt.sh
 ! $root || stage "service" switch scripts/try-service.sh
-! $root || stage "killed agents" kernel env SG_KILLS=20 tests_of default -E 'test(=killed_agents_interrupt_nothing)'
+! $root || stage "killed agents" kernel killed_agents
 ! $root || stage "long tests" all tests_of long
 ! $root || stage "head of line" switch tests_of default --run-ignored only -E 'test(=goodput_beside_entries_that_wait)'
 stage "property tests" all scripts/properties.sh

@@ -203,7 +203,7 @@ SG_GLOBAL int sg_keep_answer(struct sg_packet *p, sg_u64 now_ns)
 }
 
 /* enum sg_partner of the flow of this tuple. */
-SG_GLOBAL int sg_partner_here(const struct sg_flow_key *key)
+SG_GLOBAL int sg_partner_here(const struct sg_flow_key *key, sg_u64 now_ns)
 {
 	struct sg_slot *slot;
 	sg_u32 at, tag;
@@ -212,7 +212,7 @@ SG_GLOBAL int sg_partner_here(const struct sg_flow_key *key)
 		return SG_PARTNER_NONE;
 	tag = sg_tag_of(key);
 	slot = sg_find(tag, &at);
-	return (int)sg_partner_of(slot && sg_slot_holds(slot, tag, key) ? &slot->flow : 0);
+	return (int)sg_partner_of(slot && sg_slot_holds(slot, tag, key) ? &slot->flow : 0, now_ns);
 }
 
 /* sg_life_gives_up() of the flow of this tuple and the one that has been made. */
@@ -262,7 +262,7 @@ SG_GLOBAL int sg_skb_synack(struct sg_packet *p, sg_u64 now_ns, sg_u32 rule,
 	news = sg_life_synack_news(half, &p->seg);
 	if (sg_unlikely(news))
 		sg_note_here(&p->key, news, now_ns);
-	partner = (enum sg_partner)sg_partner_here(&p->key);
+	partner = (enum sg_partner)sg_partner_here(&p->key, now_ns);
 	sg_life_synack(made, half, &p->seg, rule, partner, sg_params_of(rules, rule), out);
 	if (fate == SG_FATE_REPEAT && !sg_gives_up_here(&p->key)) {
 		sg_keep_answer(p, now_ns);
@@ -440,6 +440,14 @@ SG_INLINE void sg_skb_path(struct __sk_buff *skb, struct sg_packet *p)
 	sg_u32 mtu = kernel->dev->mtu, headers = p->ipv6 ? 60 : 40;
 
 	p->seg.path_mss = mtu > headers && mtu <= 0xffff ? mtu - headers : 0;
+}
+
+/* The tenant says how large the segments of a super-packet are: its interface takes no larger. */
+SG_INLINE sg_u8 sg_skb_segment_units(struct __sk_buff *skb)
+{
+	struct sk_buff *kernel = bpf_cast_to_kern_ctx(skb);
+
+	return sg_segment_units(sg_min32(skb->gso_size, kernel->dev->mtu));
 }
 
 /* Applies a verdict's edits of the TCP header. Returns 0, or -1 when the kernel refused one. */
@@ -708,7 +716,7 @@ SG_INLINE int sg_handle(struct __sk_buff *skb, sg_u8 direction)
 	p.seg.direction = direction;
 	p.key.ifindex = skb->ifindex;
 	if (direction == SG_FROM_TENANT && sg_unlikely(skb->gso_size))
-		p.seg.segment_units = sg_segment_units(skb->gso_size);
+		p.seg.segment_units = sg_skb_segment_units(skb);
 	why = sg_skb_read(skb, &p);
 	if (sg_unlikely(why)) {
 		sg_count(here, why);

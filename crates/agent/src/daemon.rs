@@ -19,6 +19,7 @@ use std::{
     net::SocketAddr,
     os::fd::AsFd,
     path::PathBuf,
+    sync::mpsc,
     time::{Duration, Instant},
 };
 
@@ -108,9 +109,9 @@ pub fn run(config: &Config) -> Result<()> {
     kernel::ensure_able()?;
     let netns = NetNs::select(config.netns.as_deref())?;
     let _claim = netns.claim()?;
-    policy::refuse_empty(config, netns.name())?;
+    policy::refuse_partial(config, netns.name())?;
     let signals = signals()?;
-    let metrics = config.metrics.map(Listener::bind).transpose()?;
+    let metrics = config.metrics.map(Listener::bind_or_later);
     netns.enter()?;
     bpffs::ensure_mounted(&config.bpffs)?;
     // Listens before it lists, so that no interface falls in between.
@@ -119,14 +120,11 @@ pub fn run(config: &Config) -> Result<()> {
     report_takeover(&instance);
     replace_other_layouts(&mut instance, config, &netns)?;
     let mut agent = Agent::new(instance, config, &netns);
+    agent.metrics = metrics;
     agent.reconcile()?;
     agent.look_around();
     report_uncovered();
-    if let Some(listener) = metrics {
-        if let Err(error) = agent.serve_metrics(listener) {
-            warn!("no metrics: {error:#}");
-        }
-    }
+    agent.serve_metrics();
     info!(
         netns = netns.name(),
         "enforcing; stop with SIGINT or SIGTERM"
@@ -206,6 +204,8 @@ struct Agent<'a> {
     failed: BTreeSet<u32>,
     /// Failures that were said.
     troubles: Troubles,
+    /// Where clients are to ask for metrics, once it is bound.
+    metrics: Option<mpsc::Receiver<Listener>>,
     service: Service,
 }
 
@@ -269,11 +269,26 @@ impl<'a> Agent<'a> {
             refused: BTreeMap::new(),
             failed: BTreeSet::new(),
             troubles: Troubles::default(),
+            metrics: None,
             service: Service::of_environment(),
         }
     }
 
-    fn serve_metrics(&self, listener: Listener) -> Result<()> {
+    /// Serves metrics as soon as their address could be bound.
+    fn serve_metrics(&mut self) {
+        let Some(listener) = self
+            .metrics
+            .as_ref()
+            .and_then(|bound| bound.try_recv().ok())
+        else {
+            return;
+        };
+        if let Err(error) = self.serve_metrics_at(listener) {
+            warn!("no metrics: {error:#}");
+        }
+    }
+
+    fn serve_metrics_at(&self, listener: Listener) -> Result<()> {
         let netns = &self.state.netns;
         let pins = Pins::new(&self.config.bpffs, netns);
         let programs = self.instance.program_meter()?;
@@ -309,6 +324,7 @@ impl<'a> Agent<'a> {
                 self.look_at_policy(file_watch.as_ref());
                 self.reconcile_or_later();
                 self.look_around();
+                self.serve_metrics();
             }
             self.write_state();
             self.service.status(&self.status());
@@ -358,7 +374,8 @@ impl<'a> Agent<'a> {
     /// Not every change of a file that a path leads to is news of its directory. One that is being
     /// written is looked at when it is closed.
     fn look_at_policy(&mut self, file_watch: Option<&FileWatch>) {
-        let is_created = file_watch.is_some_and(FileWatch::is_created);
+        // Without news a file that is another one may have been made at its place.
+        let is_created = file_watch.is_none_or(FileWatch::is_created);
         if !file_watch.is_some_and(FileWatch::is_being_written) {
             self.reload(Look::News { is_created });
         }
@@ -419,6 +436,8 @@ impl<'a> Agent<'a> {
             }
         }
         self.let_go_of_lost();
+        self.refused.retain(|index, _| indices.contains(index));
+        self.failed.retain(|index| indices.contains(index));
         let found = Found::new(&self.config.labels);
         present
             .iter()

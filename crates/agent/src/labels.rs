@@ -8,7 +8,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    io::ErrorKind,
+    io::{self, ErrorKind},
     os::fd::AsRawFd,
     path::{Path, PathBuf},
 };
@@ -19,6 +19,7 @@ use netlink_packet_route::{
     RouteNetlinkMessage,
     nsid::{NsidAttribute, NsidMessage},
 };
+use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 use serde_json::Value;
 
 use crate::interfaces::{self, Interface};
@@ -172,22 +173,27 @@ struct Found {
 impl Found {
     fn look(roots: &Roots) -> Self {
         let mut found = Self::default();
-        for text in found.texts(&files(&roots.cni), "") {
+        let cni = found.files(&roots.cni);
+        for text in found.texts(&cni, "") {
             let names = found.understood(cni_names(&text));
             found.by_interface.extend(names);
         }
-        for text in found.texts(&files(&roots.libvirt), "xml") {
+        let libvirt = found.files(&roots.libvirt);
+        for text in found.texts(&libvirt, "xml") {
             let names = found.understood(libvirt_names(&text));
             found.by_interface.extend(names);
         }
-        let configs = files(&roots.docker).into_iter();
+        let configs = found.files(&roots.docker).into_iter();
         let configs: Vec<PathBuf> = configs.map(|path| path.join("config.v2.json")).collect();
         let mut containers = BTreeMap::new();
         for text in found.texts(&configs, "json") {
             containers.extend(found.understood(docker_container(&text)));
         }
-        for path in roots.netns.iter().flat_map(|root| files(root)) {
-            let Some(id) = netns_id(&path) else { continue };
+        let namespaces: Vec<PathBuf> = roots.netns.iter().flat_map(|it| found.files(it)).collect();
+        for path in namespaces {
+            let id = netns_id(&path);
+            found.is_partial |= id.is_err();
+            let Ok(Some(id)) = id else { continue };
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let label = match containers.get(name.as_ref()) {
                 Some(container) => label(container, "docker"),
@@ -213,6 +219,18 @@ impl Found {
             }
         }
         texts
+    }
+
+    /// The paths in a directory, sorted; none where there is no such directory.
+    fn files(&mut self, directory: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let entries = entries.unwrap_or_else(|error| {
+            self.is_partial |= error.kind() != ErrorKind::NotFound;
+            Vec::new()
+        });
+        let mut paths: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
+        paths.sort();
+        paths
     }
 
     /// What was found in a file, if it has the form that it should have.
@@ -292,15 +310,26 @@ fn docker_container(json: &str) -> Option<Vec<(String, String)>> {
 }
 
 /// The id that the calling thread's network namespace has for the one behind `path`; `None` without
-/// one.
-fn netns_id(path: &Path) -> Option<i32> {
-    let file = fs::File::open(path).ok()?;
+/// one, or where `path` is no namespace.
+///
+/// # Errors
+/// It cannot be opened, or the kernel cannot be asked.
+fn netns_id(path: &Path) -> Result<Option<i32>> {
+    let file = match fs::File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    // A name whose namespace is not mounted (yet) is a file like others.
+    if fstatfs(&file)?.filesystem_type() != NSFS_MAGIC {
+        return Ok(None);
+    }
     let mut message = NsidMessage::default();
-    let fd = u32::try_from(file.as_raw_fd()).ok()?;
-    message.attributes.push(NsidAttribute::Fd(fd));
-    let answer = interfaces::ask(RouteNetlinkMessage::GetNsId(message)).ok()?;
+    message
+        .attributes
+        .push(NsidAttribute::Fd(u32::try_from(file.as_raw_fd())?));
+    let answer = interfaces::ask(RouteNetlinkMessage::GetNsId(message))?;
     let RouteNetlinkMessage::NewNsId(answer) = answer else {
-        return None;
+        return Ok(None);
     };
     let mut ids = answer
         .attributes
@@ -309,14 +338,7 @@ fn netns_id(path: &Path) -> Option<i32> {
             NsidAttribute::Id(id) => Some(*id),
             _ => None,
         });
-    ids.next().filter(|id| *id >= 0)
-}
-
-fn files(directory: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-    paths.sort();
-    paths
+    Ok(ids.next().filter(|id| *id >= 0))
 }
 
 #[cfg(test)]

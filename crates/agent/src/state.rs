@@ -88,6 +88,10 @@ pub struct Reload {
     pub changes: Vec<String>,
     /// Flows that another rule decides since, or none.
     pub flows_rematched: u64,
+    /// The file as it was written, if it was held back since it may not be whole: an agent that
+    /// starts does not take it either, until it is written again.
+    #[serde(default)]
+    pub held_back: Option<String>,
 }
 
 /// An interface on which an agent enforces.

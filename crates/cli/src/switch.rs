@@ -179,11 +179,6 @@ fn serve(args: &Run) -> Result<(), Failure> {
     let config = Config::read(&file)?;
     daemon::log_warnings(&config.warnings);
     let socket = config.socket.clone();
-    // The one that this one replaces may have the address for now.
-    let listener = match args.metrics.filter(|_| !args.take_over) {
-        Some(address) => Some(Listener::bind(address)?),
-        None => None,
-    };
     interrupt::install()?;
     let plan = upgrade::Plan::new(&file)?;
     let service = if args.take_over {
@@ -207,11 +202,8 @@ fn serve(args: &Run) -> Result<(), Failure> {
     };
     // It is set once.
     let _ = service.log_lines_lost.set(lost_lines);
-    let later = args.metrics.filter(|_| args.take_over);
-    if let Some(listener) = listener.or_else(|| bind_when_free(later?, &service)) {
-        if let Err(error) = listener.serve(meter(Arc::clone(&service))) {
-            tracing::warn!("no metrics: {error:#}");
-        }
+    if let Some(address) = args.metrics {
+        serve_metrics(address, &service);
     }
     let asked = live(&service, &plan)?;
     if service.end() {
@@ -271,22 +263,21 @@ fn give_way(service: &Service, asked: Option<(Asked, Replaced)>) {
     }
 }
 
-/// Listens for scrapes as soon as the process that was replaced has gone. Without metrics the
-/// switch runs all the same.
-fn bind_when_free(address: SocketAddr, service: &Service) -> Option<Listener> {
-    for _ in 0..50 {
-        if let Ok(listener) = Listener::bind(address) {
-            return Some(listener);
+/// Listens for scrapes as soon as that can be had; the process that was replaced may have the address
+/// for now. Without metrics the switch runs all the same.
+fn serve_metrics(address: SocketAddr, service: &Arc<Service>) {
+    let (bound, service) = (Listener::bind_or_later(address), Arc::clone(service));
+    let serve = move || {
+        // Its thread has gone: it has said why.
+        let Ok(listener) = bound.recv() else { return };
+        if let Err(error) = listener.serve(meter(service)) {
+            tracing::warn!("no metrics: {error:#}");
         }
-        if interrupt::requested() || service.is_replaced() {
-            return None;
-        }
-        thread::sleep(Duration::from_millis(100));
+    };
+    let begun = thread::Builder::new().name("metrics".into()).spawn(serve);
+    if let Err(error) = begun {
+        tracing::warn!("no metrics: {error}");
     }
-    let bound = Listener::bind(address);
-    bound
-        .inspect_err(|error| tracing::warn!("no metrics: {error:#}"))
-        .ok()
 }
 
 fn meter(service: Arc<Service>) -> Meter {

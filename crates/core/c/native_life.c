@@ -38,8 +38,8 @@ sg_u32 sluice_offers_to(const struct sg_blackhole *known, const struct sg_flow_k
 sg_u32 sluice_blackhole_note(struct sg_blackhole *known, const struct sg_flow_key *key,
 			     sg_u32 news, sg_u64 now_ns);
 sg_u32 sluice_life_synack_news(const struct sg_half_open *half, const struct sg_segment *seg);
-sg_u32 sluice_partner_of(const struct sg_flow *flow);
-sg_u32 sluice_life_gives_up(const struct sg_flow *flow, struct sg_flow *made);
+sg_u32 sluice_partner_of(const struct sg_flow *flow, sg_u64 now_ns);
+sg_u32 sluice_life_gives_up(struct sg_flow *flow, struct sg_flow *made);
 sg_u32 sluice_life_awaits_peer(const struct sg_flow *flow, const struct sg_segment *seg);
 sg_u32 sluice_life_peer_news(const struct sg_flow *flow, const struct sg_half_open *half,
 			     const struct sg_segment *seg);
@@ -173,12 +173,12 @@ sg_u32 sluice_life_synack_news(const struct sg_half_open *half, const struct sg_
 	return sg_life_synack_news(half, seg);
 }
 
-sg_u32 sluice_partner_of(const struct sg_flow *flow)
+sg_u32 sluice_partner_of(const struct sg_flow *flow, sg_u64 now_ns)
 {
-	return sg_partner_of(flow);
+	return sg_partner_of(flow, now_ns);
 }
 
-sg_u32 sluice_life_gives_up(const struct sg_flow *flow, struct sg_flow *made)
+sg_u32 sluice_life_gives_up(struct sg_flow *flow, struct sg_flow *made)
 {
 	return (sg_u32)sg_life_gives_up(flow, made);
 }

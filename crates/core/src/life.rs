@@ -74,8 +74,8 @@ unsafe extern "C" {
     fn sluice_offers_to(known: Option<&Blackhole>, key: &FlowKey, now_ns: u64) -> u32;
     fn sluice_blackhole_note(known: &mut Blackhole, key: &FlowKey, news: u32, now_ns: u64) -> u32;
     fn sluice_life_synack_news(half: &HalfOpen, seg: &Segment) -> u32;
-    fn sluice_partner_of(flow: Option<&Flow>) -> u32;
-    fn sluice_life_gives_up(flow: Option<&Flow>, made: &mut Flow) -> u32;
+    fn sluice_partner_of(flow: Option<&Flow>, now_ns: u64) -> u32;
+    fn sluice_life_gives_up(flow: Option<&mut Flow>, made: &mut Flow) -> u32;
     fn sluice_life_awaits_peer(flow: &Flow, seg: &Segment) -> u32;
     fn sluice_life_peer_news(flow: &Flow, half: Option<&HalfOpen>, seg: &Segment) -> u32;
     fn sluice_life_synack(
@@ -403,14 +403,14 @@ pub fn synack_news(half: &HalfOpen, segment: &Segment) -> News {
 pub struct Partner(u32);
 
 /// What the flow of a tuple says, if there is one, before [`synack`].
-pub fn partner(flow: Option<&Flow>) -> Partner {
+pub fn partner(flow: Option<&Flow>, now_ns: u64) -> Partner {
     // SAFETY: see above.
-    Partner(unsafe { sluice_partner_of(flow) })
+    Partner(unsafe { sluice_partner_of(flow, now_ns) })
 }
 
 /// Whether `made`, by a repeated SYN/ACK, takes the place of `flow`, that of its tuple. What the
-/// tenant was shown by `flow`, and has sent since, goes over to `made`.
-pub fn gives_up(flow: Option<&Flow>, made: &mut Flow) -> bool {
+/// tenant was shown by `flow`, and has sent since, goes over to `made`. A `flow` that stays was seen.
+pub fn gives_up(flow: Option<&mut Flow>, made: &mut Flow) -> bool {
     // SAFETY: see above.
     unsafe { sluice_life_gives_up(flow, made) != 0 }
 }

@@ -118,7 +118,7 @@ fn a_syn_ack_that_answers_makes_a_flow_once() {
         &mut half,
         &answer,
         NOW_NS,
-        (RULE + 1, life::partner(None)),
+        (RULE + 1, life::partner(None, 0)),
         &params(),
     );
     assert_eq!((flow.rule, half.rule), (RULE + 1, RULE + 1));
@@ -169,7 +169,7 @@ fn a_spent_half_open_connection_is_as_if_absent() {
         &mut spent,
         &answer,
         NOW_NS,
-        (RULE, life::partner(None)),
+        (RULE, life::partner(None, 0)),
         &params(),
     );
     let cases = [(unanswered, false), (unanswered, true), (spent, true)];
@@ -214,7 +214,7 @@ fn a_segment_uses_its_flow() {
         &mut half,
         &synack(Direction::ToTenant),
         NOW_NS,
-        (RULE, life::partner(None)),
+        (RULE, life::partner(None, 0)),
         &params(),
     );
     let first = data(Direction::FromTenant, ISN + 1);
@@ -388,7 +388,7 @@ fn what_is_met_knows_what_was_noted() {
         &mut answered,
         &synack(Direction::ToTenant),
         NOW_NS,
-        (RULE, life::partner(None)),
+        (RULE, life::partner(None, 0)),
         &params(),
     );
     let mut known = Remembered::default();
@@ -404,7 +404,7 @@ fn another_life_keeps_what_the_tenant_has_received() {
         &mut half,
         &synack(Direction::ToTenant),
         NOW_NS,
-        (RULE, life::partner(None)),
+        (RULE, life::partner(None, 0)),
         &params(),
     );
     let known = Remembered::default();

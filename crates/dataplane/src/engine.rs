@@ -168,7 +168,7 @@ pub struct Engine {
 fn refused(forged: Forged) -> Drop {
     match forged {
         Forged::Type => Drop::Type,
-        Forged::Unreadable => Drop::Hidden,
+        Forged::Unreadable | Forged::Hidden => Drop::Hidden,
         _ => Drop::Forged,
     }
 }

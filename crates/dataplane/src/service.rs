@@ -182,8 +182,16 @@ impl Service {
     /// new port's socket or TAP interface cannot be had: nothing has changed. One that a port of
     /// before has to give back first, or an interface by AF_XDP, cannot be had: the error says what
     /// was done before it.
-    pub fn reload(&self, config: Config) -> anyhow::Result<Reload> {
+    pub fn reload(&self, mut config: Config) -> anyhow::Result<Reload> {
         let mut state = self.state();
+        // `relay_reserved` takes a restart, at AF_XDP ports as well: the kernel's program and the
+        // switch agree on it.
+        let relayed = state.config.choice.reserved.relayed();
+        for port in &mut config.ports {
+            if let Kind::Xdp(wanted) = &mut port.kind {
+                wanted.relayed = relayed;
+            }
+        }
         state.refuse_moves(&config)?;
         state.refuse_lanes(&config)?;
         let limits = |config: &Config| config.governing.as_ref().map(|it| it.limits);

@@ -29,19 +29,13 @@ impl Policy {
 
 impl Rule {
     fn absolute_threshold(&self) -> Option<Complaint> {
-        let uses = |algorithm| self.one_sided == algorithm || self.algorithm == algorithm;
-        let (key, delay) = match (self.k, self.swift.target) {
-            (Some(Threshold::Delay(delay)), _) if uses(Algorithm::Dcvegas) => ("k", delay),
-            (_, Some(target)) if uses(Algorithm::Swift) => ("swift_target", target),
-            _ => return None,
-        };
-        (delay < JITTER && self.fallback != Algorithm::Cubic).then(|| {
+        let (key, named) = self.short_threshold()?;
+        (self.fallback != Algorithm::Cubic).then(|| {
             Complaint::new(
                 format!(
-                    "{key} = {} holds towards destinations that are not trusted, too: where the \
+                    "{named} holds towards destinations that are not trusted, too: where the \
                      RTT varies by more, or a link takes longer for a segment, flows get next to \
-                     nothing",
-                    format_duration(delay)
+                     nothing"
                 ),
                 format!(
                     "leave {key} out, name the destinations in the datacenter, or give \
@@ -49,5 +43,30 @@ impl Rule {
                 ),
             )
         })
+    }
+
+    /// The key of a threshold that the jitter of a far path exceeds, and what it says.
+    fn short_threshold(&self) -> Option<(&'static str, String)> {
+        let uses = |algorithm| self.one_sided == algorithm || self.algorithm == algorithm;
+        let short = |key, delay: Duration| {
+            (delay < JITTER).then(|| (key, format!("{key} = {}", format_duration(delay))))
+        };
+        let (alpha, beta) = self.vegas_backlog;
+        match (self.k, self.swift.target) {
+            (Some(Threshold::Delay(delay)), _) if uses(Algorithm::Dcvegas) => short("k", delay),
+            (Some(Threshold::Bytes(bytes)), _) if uses(Algorithm::Dcvegas) => {
+                Some(("k", format!("k = {bytes} bytes")))
+            }
+            (Some(Threshold::Segments(count)), _) if uses(Algorithm::Dcvegas) => {
+                Some(("k", format!("k = {count} segments")))
+            }
+            (_, Some(target)) if uses(Algorithm::Swift) => short("swift_target", target),
+            // Its own fallback: a backlog was named.
+            _ if uses(Algorithm::Vegas) && self.fallback == Algorithm::Vegas => Some((
+                "vegas_alpha and vegas_beta",
+                format!("a backlog of {alpha} to {beta} segments"),
+            )),
+            _ => None,
+        }
     }
 }

@@ -74,6 +74,12 @@ fn a_delay_that_is_named_for_unknown_paths_is_warned_of() {
             "swift_target = 200us",
         ),
         ("k = '25us'\ndestination = '0.0.0.0/0'", "k = 25us"),
+        ("k = '6 packets'", "k = 6 segments"),
+        ("k = '9KB'", "k = 9000 bytes"),
+        (
+            "algorithm = 'vegas'\nvegas_alpha = 3",
+            "a backlog of 3 to 4 segments",
+        ),
     ] {
         let found = warnings(&rule(conditions));
         assert!(found[0].contains(key), "{conditions}: {found:?}");
@@ -83,7 +89,8 @@ fn a_delay_that_is_named_for_unknown_paths_is_warned_of() {
         "k = '25us'\ndestination = '10.1.0.0/16'\nsource = '10.0.0.0/8'",
         "k = '25us'\nfallback = 'cubic'",
         "one_sided = 'dcvegas'",
-        "k = '6 packets'",
+        "algorithm = 'vegas'",
+        "k = '20ms'",
         "",
     ] {
         let found = warnings(&rule(conditions));

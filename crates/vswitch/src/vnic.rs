@@ -361,11 +361,11 @@ impl<K: Connection> Vnics<K> {
             return verdict;
         };
         let news = life::synack_news(&half, segment);
-        let partner = life::partner(self.flows.get(&connection).map(|it| &it.flow));
+        let partner = life::partner(self.flows.get(&connection).map(|it| &it.flow), now_ns);
         let facts = (rule, partner);
         let (mut flow, mut verdict) = life::synack(&mut half, segment, now_ns, facts, params);
         self.note(news, ends, now_ns);
-        let present = self.flows.get(&connection).map(|it| &it.flow);
+        let present = self.flows.get_mut(&connection).map(|it| &mut it.flow);
         if fate == Fate::Make || life::gives_up(present, &mut flow) {
             if counted && fate == Fate::Make {
                 self.half_answered(ends.ifindex, now_ns);

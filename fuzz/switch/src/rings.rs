@@ -317,7 +317,7 @@ fn header(input: &mut Input<'_>, how: u8) -> Vec<u8> {
         }
         2 => {
             (header[0], header[1], header[2]) = (1, if how & 4 == 0 { 1 } else { 4 }, 54);
-            header[4..6].copy_from_slice(&(256 + u16::from(input.byte()) * 8).to_le_bytes());
+            header[4..6].copy_from_slice(&(8 + u16::from(input.byte()) * 8).to_le_bytes());
             (header[6], header[8]) = (34, 16);
         }
         _ => {

@@ -1,12 +1,12 @@
 //! Following the policy file.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use sluicegate_policy::{Change, Policy, Warning, Weight};
 use tracing::{error, info, warn};
 
 use super::{
     Agent, Config,
-    whole::{InPlace, Read},
+    whole::{InPlace, Read, writing},
 };
 use crate::{
     bpffs::Pins,
@@ -25,23 +25,41 @@ pub fn log_warnings(warnings: &[Warning]) {
 }
 
 /// An agent that starts by itself after a crash must not end enforcement because it finds the
-/// policy file empty.
+/// policy file empty, or as an agent before has held it back.
 ///
 /// # Errors
-/// The file is empty, and rules of an earlier agent are in force in this namespace.
-pub(super) fn refuse_empty(config: &Config, netns: &str) -> Result<()> {
-    if !config.policy_file.text.trim().is_empty() || !Pins::new(&config.bpffs, netns).exist() {
+/// The file is probably not whole, and rules of an earlier agent are in force in this namespace.
+pub(super) fn refuse_partial(config: &Config, netns: &str) -> Result<()> {
+    if !Pins::new(&config.bpffs, netns).exist() {
         return Ok(());
     }
-    let before = state::read(&config.run_dir, netns).ok().flatten();
-    match before.map_or(0, |state| state.policy.rules.len()) {
-        0 => Ok(()),
-        rules => bail!(
-            "{} is empty, and {rules} rules are in force in network namespace {netns}: write the policy, or end \
-             enforcement first (sluicegate detach --all); a line of comment makes a policy without rules",
-            config.policy_file.path.display()
+    let path = &config.policy_file.path;
+    let is_empty = config.policy_file.text.trim().is_empty();
+    let before = match state::read(&config.run_dir, netns) {
+        Ok(None) => return Ok(()),
+        Ok(Some(state)) => state,
+        Err(error) if is_empty => bail!(
+            "{} is empty, rules may be in force in network namespace {netns}, and what an agent before has said of \
+             them cannot be read ({error:#}): write the policy, or end enforcement first (sluicegate detach --all)",
+            path.display()
         ),
-    }
+        Err(_) => return Ok(()),
+    };
+    let rules = before.policy.rules.len();
+    ensure!(
+        !is_empty || rules == 0,
+        "{} is empty, and {rules} rules are in force in network namespace {netns}: write the policy, or end \
+         enforcement first (sluicegate detach --all); a line of comment makes a policy without rules",
+        path.display()
+    );
+    let held = before.reload.and_then(|reload| reload.held_back);
+    ensure!(
+        held.is_none() || held != writing(path),
+        "{} is as an agent before has held it back, since it may not be whole; {rules} rules are in force in network \
+         namespace {netns} and go on: write the policy again, or `touch` it if it is meant",
+        path.display()
+    );
+    Ok(())
 }
 
 /// Why the agent looks at its policy file.
@@ -63,7 +81,7 @@ impl Agent<'_> {
             Ok(read) => read,
             // Between an editor's two steps there may be none.
             Err(problems) if asked || self.retry || !self.seen.is_empty() => {
-                return self.refuse(String::new(), problems);
+                return self.refuse(String::new(), problems, None);
             }
             // Said already.
             Err(_) => return,
@@ -78,7 +96,11 @@ impl Agent<'_> {
         }
         let (policy, warnings) = match read.file.policy() {
             Ok(good) => good,
-            Err(problems) => return self.refuse(fingerprint, problems.to_string()),
+            Err(problems) => {
+                let is_made = matches!(look, Look::News { is_created: true });
+                let made = Some(&read).filter(|_| is_made);
+                return self.refuse(fingerprint, problems.to_string(), made);
+            }
         };
         let doubt = match look {
             Look::Asked => None,
@@ -105,6 +127,9 @@ impl Agent<'_> {
         warn!("{problem}");
         self.in_place.hold(read);
         self.not_adopted(fingerprint, vec![problem]);
+        if let Some(reload) = &mut self.state.reload {
+            reload.held_back = writing(&self.config.policy_file.path);
+        }
     }
 
     fn adopt(&mut self, read: Read, policy: &Policy) {
@@ -131,25 +156,27 @@ impl Agent<'_> {
                     problems: Vec::new(),
                     changes,
                     flows_rematched: reloaded.rematched,
+                    held_back: None,
                 });
                 self.seen = fingerprint;
                 self.retry = false;
                 self.in_place = InPlace::new(read, policy);
             }
             Err(error) => {
-                self.refuse(fingerprint, format!("the kernel refused: {error:#}"));
+                self.refuse(fingerprint, format!("the kernel refused: {error:#}"), None);
                 self.retry = true;
             }
         }
     }
 
-    fn refuse(&mut self, fingerprint: String, problems: String) {
+    /// `made`: the file, where it was made at its place.
+    fn refuse(&mut self, fingerprint: String, problems: String, made: Option<&Read>) {
         error!("the policy file is not taken over, what was in force goes on:");
         let problems: Vec<String> = problems.lines().map(str::to_owned).collect();
         for problem in &problems {
             error!("{problem}");
         }
-        self.in_place.let_go();
+        self.in_place.let_go(made);
         self.not_adopted(fingerprint, problems);
     }
 

@@ -20,6 +20,18 @@ pub(super) struct Read {
     id: Option<FileId>,
 }
 
+/// The file at `path` as it was written last: `None` if there is none.
+pub(super) fn writing(path: &Path) -> Option<String> {
+    let about = fs::metadata(path).ok()?;
+    Some(format!(
+        "{}:{} at {}.{:09}",
+        about.dev(),
+        about.ino(),
+        about.mtime(),
+        about.mtime_nsec()
+    ))
+}
+
 impl Read {
     /// Reads it.
     ///
@@ -51,8 +63,9 @@ pub(super) struct InPlace {
     id: Option<FileId>,
     rules: usize,
     buckets: usize,
-    /// It was held back, and is this file.
-    held: Option<Option<FileId>>,
+    /// Another file that was made at its place. It may have been refused, or held back.
+    made: Option<Option<FileId>>,
+    is_held: bool,
 }
 
 impl InPlace {
@@ -63,7 +76,8 @@ impl InPlace {
             id: read.id,
             rules: policy.rules.len(),
             buckets: policy.buckets.len(),
-            held: None,
+            made: None,
+            is_held: false,
         }
     }
 
@@ -74,7 +88,7 @@ impl InPlace {
 
     /// Whether the file as it was read last is held back.
     pub(super) fn holds(&self) -> bool {
-        self.held.is_some()
+        self.is_held
     }
 
     /// Whether the file that was held back has given way to another one.
@@ -83,7 +97,7 @@ impl InPlace {
     }
 
     fn is_in_place(&self, read: &Read) -> bool {
-        read.id.is_none() || read.id == self.id || self.held == Some(read.id)
+        read.id.is_none() || read.id == self.id || self.made == Some(read.id)
     }
 
     /// Why the file is probably a part of one. `is_created`: it was made at its place, and not
@@ -116,12 +130,16 @@ impl InPlace {
 
     /// The file was held back.
     pub(super) fn hold(&mut self, read: &Read) {
-        self.held = Some(read.id);
+        (self.made, self.is_held) = (Some(read.id), true);
     }
 
-    /// What is there now is not held back: it has errors.
-    pub(super) fn let_go(&mut self) {
-        self.held = None;
+    /// What is there now is not held back: it has errors, or is no file. One that was made at its
+    /// place goes on being written there.
+    pub(super) fn let_go(&mut self, made: Option<&Read>) {
+        self.is_held = false;
+        if let Some(read) = made {
+            self.made = Some(read.id);
+        }
     }
 }
 
@@ -188,7 +206,20 @@ mod tests {
         assert!(before.doubt(&created, &policy, false).is_some());
         let (renamed, _) = read("", 10);
         assert!(before.is_replaced(&renamed));
-        before.let_go();
+        before.let_go(None);
         assert!(!before.holds());
+    }
+
+    #[test]
+    fn a_file_that_is_made_in_steps_is_none_that_was_renamed_after_one_with_an_error() {
+        let mut before = in_force();
+        let (first, policy) = read("trusted = [", 9);
+        assert!(policy.is_none());
+        before.let_go(Some(&first));
+        let (second, policy) = read("trusted = []\n[[rule]]\nmode = 'enforce'\n", 9);
+        let policy = policy.unwrap();
+        assert!(before.doubt(&second, &policy, false).is_some());
+        let (renamed, _) = read("trusted = []\n[[rule]]\nmode = 'enforce'\n", 10);
+        assert_eq!(before.doubt(&renamed, &policy, false), None);
     }
 }

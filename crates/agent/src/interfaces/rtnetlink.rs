@@ -17,6 +17,10 @@ const ATTRIBUTE: usize = 4;
 /// IFLA_IFNAME, IFLA_QDISC and IFLA_IFALIAS: texts of RTM_NEWLINK and RTM_DELLINK.
 const TEXTS: [u16; 3] = [3, 6, 20];
 
+/// IFLA_LINKINFO, and IFLA_INFO_KIND in it.
+const LINKINFO: u16 = 18;
+const INFO_KIND: u16 = 1;
+
 /// Bits of an attribute's type that say how it is written.
 const FORM: u16 = 0xc000;
 
@@ -63,6 +67,8 @@ fn keep(message: &[u8]) -> Option<Vec<u8>> {
             kept.extend_from_slice(attribute);
         } else if let Some(text) = lossy(attribute).filter(|text| is_link && parses(text)) {
             kept.extend_from_slice(&text);
+        } else if let Some(info) = kind_alone(attribute).filter(|info| is_link && parses(info)) {
+            kept.extend_from_slice(&info);
         } else {
             let number = attribute_type(attribute);
             tracing::debug!("attribute {number} of netlink message {kind} does not parse");
@@ -111,6 +117,25 @@ fn lossy(attribute: &[u8]) -> Option<Vec<u8>> {
     Some(written)
 }
 
+/// Of what a link says of its kind (IFLA_LINKINFO), the name of that alone: the rest is of the kind,
+/// and newer kernels say more.
+fn kind_alone(attribute: &[u8]) -> Option<Vec<u8>> {
+    let length = usize::from(u16::from_ne_bytes(*attribute.first_chunk()?));
+    if attribute_type(attribute) != LINKINFO {
+        return None;
+    }
+    let mut rest = &attribute[ATTRIBUTE..length];
+    while let Some((nested, behind)) = next_attribute(rest) {
+        if attribute_type(nested) == INFO_KIND {
+            let length = u16::try_from(ATTRIBUTE + nested.len()).ok()?;
+            let form = &attribute[2..ATTRIBUTE];
+            return Some([&length.to_ne_bytes(), form, nested].concat());
+        }
+        rest = behind;
+    }
+    None
+}
+
 /// A message whose header says its length.
 fn sized(mut message: Vec<u8>) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
@@ -153,6 +178,23 @@ mod tests {
             Ok(Some(RouteNetlinkMessage::NewLink(link))) => link,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_link_keeps_its_kind_where_the_rest_of_it_does_not_parse() {
+        let kind = attribute(INFO_KIND, b"tun\0");
+        // IFLA_INFO_PORT_KIND and its data, of which a bridge's priority has two bytes.
+        let port = attribute(4, b"bridge\0");
+        let data = attribute(5, &attribute(2, &[1]));
+        let info = attribute(LINKINFO, &[kind, port, data].concat());
+        let parsed = messages(&new_link(&[info, attribute(4, &1500u32.to_ne_bytes())]));
+        let attributes = link(&parsed).attributes;
+        assert!(attributes.contains(&LinkAttribute::Mtu(1500)));
+        let kinds = attributes.iter().filter_map(|it| match it {
+            LinkAttribute::LinkInfo(infos) => Some(super::super::kind(infos)),
+            _ => None,
+        });
+        assert!(kinds.eq(["tun"]), "{attributes:?}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     os::fd::AsFd,
     path::{Path, PathBuf},
+    sync::mpsc,
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -31,6 +32,11 @@ const FRESH: Duration = Duration::from_secs(1);
 
 /// A client has so long to ask and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// An address that cannot be had is tried again so often, and after a while less.
+const BIND_SOON: Duration = Duration::from_millis(100);
+const BIND_AGAIN: Duration = Duration::from_secs(10);
+const BIND_QUIETLY: Duration = Duration::from_secs(5);
 
 const REQUEST_BYTES_MAX: usize = 8192;
 const HEADERS_MAX: usize = 64;
@@ -167,8 +173,10 @@ impl Meter {
     /// As [`Exposition::text`].
     pub fn text(&self) -> Result<String> {
         let state = &self.state;
+        // Another process may be the one that enforces.
+        let other = self.said().filter(|said| said.pid != std::process::id());
         let health = Health {
-            log_lines_lost: log::lost_lines(),
+            log_lines_lost: log::lost_lines() + other.map_or(0, |said| said.log_lines_lost),
             ..state.health.clone()
         };
         let exposition = Exposition {
@@ -209,6 +217,34 @@ impl Listener {
         // A connection that poll announced may have gone again.
         socket.set_nonblocking(true).context("listening")?;
         Ok(Self(socket))
+    }
+
+    /// As [`Listener::bind`], now or, if that fails, as soon as it can be had: what is reported on
+    /// does not wait for it. The log says so once, after a while: a process that is replaced gives
+    /// its address up late.
+    pub fn bind_or_later(address: SocketAddr) -> mpsc::Receiver<Self> {
+        let (bound, later) = mpsc::channel();
+        let try_it = move || Self::bind(address).map(|listener| drop(bound.send(listener)));
+        if try_it().is_err() {
+            let begun = thread::Builder::new()
+                .name("metrics".into())
+                .spawn(move || {
+                    let begun = Instant::now();
+                    let mut is_told = false;
+                    while let Err(error) = try_it() {
+                        let is_long = begun.elapsed() > BIND_QUIETLY;
+                        if is_long && !is_told {
+                            warn!("no metrics: {error:#}; it is tried again");
+                            is_told = true;
+                        }
+                        thread::sleep(if is_long { BIND_AGAIN } else { BIND_SOON });
+                    }
+                });
+            if let Err(error) = begun {
+                warn!("no metrics: no thread that tries again to listen: {error}");
+            }
+        }
+        later
     }
 
     /// Where it listens, the port included that the kernel chose for port 0.

@@ -6,7 +6,8 @@
  * codepoint. So the third SYN of a connection, and the third try of a SYN/ACK, leave as the tenant
  * wrote them (as in RFC 8684 3.1, RFC 9768 3.1.4 and RFC 7413). If the peer answers such a one,
  * further connections begin without an offer for some time: a minute at first, and twice as
- * long each time that an offer is lost again. An offer that is answered ends that.
+ * long each time that an offer is lost again before as much time has passed since. An offer that is
+ * answered ends that time. What connections of the same moment lose counts once.
  *
  * Clients may give up before their third SYN. So where an offer has been repeated, and none was
  * answered since, the second SYN of a connection to that peer already leaves without one.
@@ -25,6 +26,9 @@
 /* The same where an offer to the peer has been repeated in vain. */
 #define SG_OFFERS_SUSPECT 1U
 #define SG_SUSPECT_NS 60000000000ULL
+/* A tenant that repeats itself sooner has not waited for an answer (RFC 6298: an RTO is 200 ms at
+ * least in all stacks, a second in most): that is no further offer. */
+#define SG_OFFER_GAP_NS 200000000ULL
 
 #define SG_BLACKHOLE_SLOTS 256U
 #define SG_BLACKHOLE_NS 60000000000ULL
@@ -41,7 +45,7 @@ struct sg_blackhole {
 	sg_u64 until_ns;     /* no offers before */
 	sg_u64 suspected_ns; /* when an offer was repeated that nothing has answered; 0 = none */
 	sg_u16 vlan;
-	sg_u8 times;         /* offers found lost since one was answered, saturating */
+	sg_u8 times;         /* that offers were found lost one after the other, saturating */
 	sg_u8 pad[5];
 };
 SG_ASSERT_SIZE(struct sg_blackhole, 40);
@@ -92,6 +96,21 @@ SG_INLINE sg_u32 sg_offers_to(const struct sg_blackhole *known, const struct sg_
 	       (sg_blackhole_suspected(known, now_ns) ? SG_OFFERS_SUSPECT : SG_OFFERS);
 }
 
+/* The time without offers that follows the `times`-th loss in a row. */
+SG_INLINE sg_u64 sg_blackhole_lasts_ns(sg_u32 times)
+{
+	return SG_BLACKHOLE_NS << sg_min32(times, SG_BLACKHOLE_DOUBLINGS);
+}
+
+/* An offer was lost, and none is being avoided. */
+SG_INLINE void sg_blackhole_lost(struct sg_blackhole *known, sg_u64 now_ns)
+{
+	if (sg_since(now_ns, known->until_ns) > sg_blackhole_lasts_ns(known->times))
+		known->times = 0;
+	known->until_ns = now_ns + sg_blackhole_lasts_ns(known->times);
+	known->times += known->times < 0xff;
+}
+
 /*
  * Writes news into `known`, a copy of what the slot holds, or zeros. Returns whether it is to be
  * stored. A suspicion does not take the place of another peer's entry.
@@ -100,12 +119,13 @@ SG_INLINE int sg_blackhole_note(struct sg_blackhole *known, const struct sg_flow
 				enum sg_offer_news news, sg_u64 now_ns)
 {
 	int own = sg_blackhole_is_of(known, key);
-	sg_u32 doublings;
 
 	if (news == SG_OFFER_NO_NEWS || (news == SG_OFFER_ANSWERED && !own))
 		return 0;
 	if (!own && news == SG_OFFER_REPEATED &&
 	    (now_ns < known->until_ns || sg_blackhole_suspected(known, now_ns)))
+		return 0;
+	if (own && news == SG_OFFER_LOST && now_ns < known->until_ns)
 		return 0;
 	if (!own) {
 		__builtin_memset(known, 0, sizeof(*known));
@@ -113,16 +133,12 @@ SG_INLINE int sg_blackhole_note(struct sg_blackhole *known, const struct sg_flow
 		known->vlan = key->vlan;
 	}
 	known->suspected_ns = 0;
-	if (news == SG_OFFER_ANSWERED) {
-		known->times = 0;
-		known->until_ns = 0;
-	} else if (news == SG_OFFER_REPEATED) {
+	if (news == SG_OFFER_ANSWERED)
+		known->until_ns = sg_min64(known->until_ns, now_ns);
+	else if (news == SG_OFFER_REPEATED)
 		known->suspected_ns = now_ns;
-	} else {
-		doublings = sg_min32(known->times, SG_BLACKHOLE_DOUBLINGS);
-		known->until_ns = now_ns + (SG_BLACKHOLE_NS << doublings);
-		known->times += known->times < 0xff;
-	}
+	else
+		sg_blackhole_lost(known, now_ns);
 	return 1;
 }
 

@@ -59,9 +59,10 @@ SG_INLINE sg_u8 sg_room_for_option(const struct sg_segment *seg)
 /*
  * Our option goes to trusted prefixes only. The SYN becomes ECN-capable, so that
  * a marking switch does not drop it, unless the tenant offers ECN: an ECT mark
- * on such a SYN would spoil the negotiation with a host that doesn't enforce.
+ * on such a SYN would spoil the negotiation with a host that doesn't enforce. `soon`: it was
+ * repeated before an answer was due.
  */
-SG_INLINE sg_u8 sg_offer(struct sg_half_open *half, const struct sg_segment *seg,
+SG_INLINE sg_u8 sg_offer(struct sg_half_open *half, const struct sg_segment *seg, int soon,
 			 struct sg_verdict *out)
 {
 	sg_u8 room = sg_room_for_option(seg), before = half->peer & SG_PEER_MASK;
@@ -70,12 +71,12 @@ SG_INLINE sg_u8 sg_offer(struct sg_half_open *half, const struct sg_segment *seg
 		return SG_PEER_NONE;
 	if (room != SG_PEER_OFFERED)
 		return room;
-	if (sg_unlikely(!half->offers)) {
+	if (sg_unlikely(!half->offers && !soon)) {
 		out->count = SG_COUNT_SYN_FALLBACK;
 		return before == SG_PEER_OFFERED || before == SG_PEER_FALLBACK ? SG_PEER_FALLBACK :
 										 SG_PEER_AVOIDED;
 	}
-	half->offers--;
+	half->offers -= !soon;
 	sg_add_option(out, seg, SG_EDIT_ADD_PEER);
 	out->count = SG_COUNT_PEER_OFFERED;
 	if (!(seg->tcp_flags & (SG_ECE | SG_CWR)))
@@ -143,6 +144,8 @@ SG_NOINLINE int sg_syn(struct sg_half_open *half, const struct sg_segment *seg,
 	sg_u8 from_tenant = seg->direction == SG_FROM_TENANT;
 	sg_u8 kept = half->peer & (SG_PEER_PROMOTED | SG_PEER_DOUBTED);
 	sg_u8 peer = seg->payload ? SG_PEER_SYN_DATA : SG_PEER_NONE;
+	int soon = (half->peer & SG_PEER_MASK) == SG_PEER_OFFERED &&
+		   sg_since(now_ns, half->time_ns) < SG_OFFER_GAP_NS;
 
 	out->count = seg->payload ? SG_COUNT_SYN_WITH_DATA : SG_COUNT_SYN;
 	sg_note_syn_data(half, seg);
@@ -160,7 +163,7 @@ SG_NOINLINE int sg_syn(struct sg_half_open *half, const struct sg_segment *seg,
 		}
 		if (from_tenant) {
 			sg_refuse_claims(seg, params, SG_OPT_PEER, out);
-			peer = sg_offer(half, seg, out);
+			peer = sg_offer(half, seg, soon, out);
 		} else {
 			peer = sg_accept_offer(half, seg, out);
 			half->mss = sg_mss_shown(seg, params, out);

@@ -68,7 +68,8 @@ SG_INLINE void sg_host_synack(struct sg_host *host, struct sg_packet *p, sg_u64 
 	struct sg_half_open *half = &host->half[sg_opener_of(&p->seg) - 1];
 	const struct sg_params *params = sg_host_params(host, rule);
 	enum sg_fate fate = sg_fate_of_synack(half, &p->seg, rule, (int)host->flow_exists);
-	enum sg_partner partner = sg_partner_of(host->flow_exists ? &host->flow : 0);
+	enum sg_partner partner = sg_partner_of(host->flow_exists ? &host->flow : 0,
+						now_ns);
 	struct sg_flow made;
 
 	if (fate == SG_FATE_PASS)

@@ -187,25 +187,36 @@ enum sg_partner {
 	SG_PARTNER_NONE = 0,
 	SG_PARTNER_AWAITED = 1, /* it had our option; nothing shows that it arrived */
 	SG_PARTNER_HEARD = 2,   /* it arrived, though its sender may not know */
+	SG_PARTNER_FRESH = 3,   /* awaited since a moment ago: this one is the same try */
 };
 
 /* `flow` may be null. */
-SG_INLINE enum sg_partner sg_partner_of(const struct sg_flow *flow)
+SG_INLINE enum sg_partner sg_partner_of(const struct sg_flow *flow, sg_u64 now_ns)
 {
 	if (!flow || flow->mode != SG_MODE_TWO_SIDED)
 		return SG_PARTNER_NONE;
-	return flow->marks & SG_FLOW_HEARD ? SG_PARTNER_HEARD : SG_PARTNER_AWAITED;
+	if (flow->marks & SG_FLOW_HEARD)
+		return SG_PARTNER_HEARD;
+	return sg_since(now_ns, flow->seen_ns) < SG_OFFER_GAP_NS ? SG_PARTNER_FRESH :
+								   SG_PARTNER_AWAITED;
 }
 
 /*
  * Whether the flow that a repeated SYN/ACK has `made` takes the place of the tuple's (or null).
  * The tenant may have had the first one: what that showed it stands, and what it has sent since.
+ * A flow that lives on was seen with it.
  */
-SG_INLINE int sg_life_gives_up(const struct sg_flow *flow, struct sg_flow *made)
+SG_INLINE int sg_life_gives_up(struct sg_flow *flow, struct sg_flow *made)
 {
-	if (sg_partner_of(flow) != SG_PARTNER_AWAITED || made->mode != SG_MODE_ONE_SIDED ||
-	    made->first_own != flow->first_own || made->first_remote != flow->first_remote)
+	enum sg_partner partner = sg_partner_of(flow, made->seen_ns);
+
+	if (partner == SG_PARTNER_NONE || made->first_own != flow->first_own ||
+	    made->first_remote != flow->first_remote)
 		return 0;
+	if (partner != SG_PARTNER_AWAITED || made->mode != SG_MODE_ONE_SIDED) {
+		flow->seen_ns = made->seen_ns;
+		return 0;
+	}
 	made->snd_nxt = sg_seq_max(made->snd_nxt, flow->snd_nxt);
 	if ((flow->flags & SG_FLOW_EDGE_KNOWN) &&
 	    (!(made->flags & SG_FLOW_EDGE_KNOWN) || sg_seq_gt(flow->edge, made->edge))) {
@@ -219,16 +230,23 @@ SG_INLINE int sg_life_gives_up(const struct sg_flow *flow, struct sg_flow *made)
  * A SYN/ACK that answers `half`: makes `flow`, a blank one, and edits the packet. Another policy
  * may have come into force since the SYN: `rule` covers it now. What REPEAT makes is thrown away
  * unless sg_life_gives_up(). A listener without room repeats its SYN/ACK to a peer that has
- * answered it: to a partner the option goes each time.
+ * answered it: to a partner the option goes each time. Where a timer and a repeated SYN bring two
+ * at once, they are one try.
  */
 SG_INLINE void sg_life_synack(struct sg_flow *flow, struct sg_half_open *half,
 			      const struct sg_segment *seg, sg_u32 rule, enum sg_partner partner,
 			      const struct sg_params *params, struct sg_verdict *out)
 {
+	sg_u8 offers = half->offers;
+
 	if (partner == SG_PARTNER_HEARD)
 		half->offers = SG_OFFERS;
+	else if (partner == SG_PARTNER_FRESH)
+		half->offers = (sg_u8)(offers + 1);
 	half->rule = (sg_u8)rule;
 	sg_synack(flow, half, seg, params, out);
+	if (partner == SG_PARTNER_FRESH)
+		half->offers = offers;
 }
 
 /*

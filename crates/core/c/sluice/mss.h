@@ -71,7 +71,9 @@ SG_INLINE void sg_mss_sample(struct sg_flow *flow, const struct sg_segment *seg)
 /* A round has ended. */
 SG_INLINE void sg_mss_judge(struct sg_flow *flow, const struct sg_params *params)
 {
-	sg_u32 seen = flow->largest * SG_SEGMENT_UNIT, mss = flow->mss;
+	sg_u32 mss = flow->mss;
+	/* More than jumbo frames only the interface's MTU proves, at the beginning. */
+	sg_u32 seen = sg_min32(flow->largest * SG_SEGMENT_UNIT, sg_max32(mss, SG_MSS_JUMBO));
 
 	flow->largest = 0;
 	if (!seen)

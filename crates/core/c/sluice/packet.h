@@ -319,7 +319,8 @@ SG_INLINE void sg_option_mss(struct sg_segment *seg, const sg_u8 *options, sg_u3
 
 SG_INLINE void sg_option_sack(struct sg_segment *seg, const sg_u8 *options, sg_u32 at, sg_u32 len)
 {
-	if (len < 10)
+	/* One on a SYN means nothing; its place there is path_mss, which no packet says. */
+	if (len < 10 || (seg->tcp_flags & SG_SYN))
 		return;
 	seg->options |= SG_OPT_SACK;
 	seg->sack_left = sg_option32(options, at + 2);

@@ -101,6 +101,7 @@ fn the_third_try_of_a_syn_ack_leaves_as_the_tenant_wrote_it() {
         pair.run();
         for _ in 0..2 {
             assert_eq!(pair.flow(B).mode, MODE_TWO_SIDED);
+            pair.wait(SECOND_NS);
             let again = pair.tenant(B).syn_ack();
             pair.transmit(B, &again);
             pair.run();
@@ -137,6 +138,7 @@ fn what_the_first_syn_ack_showed_stands_when_the_third_begins_the_flow_anew() {
     assert!(before.snd_nxt > before.snd_una + 10_000);
     pair.tenant(B).window = 3000;
     for _ in 0..2 {
+        pair.wait(SECOND_NS);
         let again = pair.tenant(B).syn_ack();
         pair.transmit(B, &again);
         pair.run();
@@ -193,6 +195,7 @@ fn syn_acks_to_such_a_peer_begin_without_it() {
     pair.transmit(A, &syn);
     pair.run();
     for _ in 0..2 {
+        pair.wait(SECOND_NS);
         let again = pair.tenant(B).syn_ack();
         pair.transmit(B, &again);
         pair.run();
@@ -280,8 +283,76 @@ fn a_repeated_syn_without_the_data_of_the_first_counts_as_one() {
         ..solo.syn(&[&opt::mss(1460)])
     };
     let without = solo.syn(&[&opt::mss(1460)]);
-    let sent = [&with_data, &without, &without].map(|syn| has_option(&solo.send(syn).0));
+    let sent = [&with_data, &without, &without].map(|syn| {
+        solo.now_ns += SECOND_NS;
+        has_option(&solo.send(syn).0)
+    });
     assert_eq!(sent, [true, true, false]);
+}
+
+/// A tenant that repeats itself before an answer is due does not choose to be governed alone.
+#[test]
+fn tries_of_the_same_moment_are_one() {
+    let mut solo = Solo::new(&policy());
+    let syn = solo.syn(&[&opt::mss(1460)]);
+    for _ in 0..9 {
+        assert!(has_option(&solo.send(&syn).0));
+        solo.now_ns += 1_000_000;
+    }
+    solo.now_ns += SECOND_NS;
+    assert!(has_option(&solo.send(&syn).0), "the second try");
+    let mut pair = Pair::new(&policy());
+    pair.set_fate(|crossing| match is_syn_ack(&crossing.packet) {
+        true => Fate::Drop,
+        false => Fate::Deliver,
+    });
+    let syn = pair.tenant(A).syn();
+    pair.transmit(A, &syn);
+    pair.run();
+    pair.wait(SECOND_NS);
+    // A timer and the peer's repeated SYN bring two each time.
+    for _ in 0..3 {
+        let again = pair.tenant(B).syn_ack();
+        pair.transmit(B, &again);
+        pair.run();
+    }
+    assert!(pair.sent(B).all(has_option));
+    assert_eq!(pair.flow(B).mode, MODE_TWO_SIDED);
+}
+
+/// A pool of connections that meets one outage learns one thing of the path.
+#[test]
+fn what_connections_of_the_same_moment_lose_counts_once() {
+    let mut pair = dropping(|packet| is_syn(packet) && has_option(packet));
+    // All have begun before the first of them falls back.
+    let syns: Vec<Packet> = (0..6)
+        .map(|number| {
+            let mut syn = pair.tenant(A).syn();
+            syn.seq = syn.seq.wrapping_add(number * 1_000_000);
+            syn
+        })
+        .collect();
+    let route =
+        |number: usize| Route::new(&format!("10.1.0.1:{}", 41_000 + number), "10.2.0.1:5001");
+    for _ in 0..2 {
+        for (number, syn) in syns.iter().enumerate() {
+            pair.set_route(route(number));
+            pair.transmit(A, syn);
+        }
+        pair.wait(SECOND_NS);
+    }
+    for (number, syn) in syns.iter().enumerate() {
+        pair.set_route(route(number));
+        for side in [A, B] {
+            *pair.tenant(side) = Tenant::new(syn.seq);
+        }
+        pair.transmit(A, syn);
+        pair.run();
+    }
+    drop_all(&mut pair, |_| false);
+    pair.wait(MINUTE_NS + SECOND_NS);
+    assert_eq!(again(&mut pair, 42_000), 1);
+    assert_eq!(pair.flow(A).mode, MODE_TWO_SIDED, "after a minute");
 }
 
 /// Both open at once: each side's SYNs and SYN/ACKs have tries of their own.
@@ -304,7 +375,10 @@ fn simultaneous_opens_count_both() {
         ack: theirs.seq.wrapping_add(1),
         ..own
     };
-    let sent = [0; 3].map(|_| has_option(&solo.send(&answer).0));
+    let sent = [0; 3].map(|_| {
+        solo.now_ns += SECOND_NS;
+        has_option(&solo.send(&answer).0)
+    });
     assert_eq!(sent, [true, true, false]);
 }
 

@@ -37,7 +37,7 @@ fn mark_every(pair: &mut Pair, nth: u64) -> Rc<Cell<u64>> {
 #[test]
 fn counts_follow_the_marks_over_the_wrap_of_their_24_bits() {
     let mut pair = Pair::new(&policy());
-    pair.tenant(A).segment = 10 * 1460;
+    pair.tenant(A).segment = 6 * 1460;
     pair.connect();
     let marked = mark_every(&mut pair, 2);
     pair.transfer(A, 40_000_000);

@@ -261,6 +261,28 @@ fn jumbo_frames_at_both_ends_have_their_segments() {
     assert_eq!(floor_of(8960, 8948, params()), 2 * 8960);
 }
 
+/// A number in a block of a SYN's SACK option is no MTU of the tenant's interface.
+#[test]
+fn no_option_of_a_syn_says_what_the_path_carries() {
+    for left in [1, u32::MAX] {
+        let mut pair = Pair::new(&policy());
+        for side in [A, B] {
+            pair.tenant(side).offers.mss = 65_495;
+            pair.tenant(side).offers.more = opt::sack(&[(left, left)]);
+        }
+        pair.connect();
+        assert_eq!([pair.flow(A).mss, pair.flow(B).mss], [8960; 2]);
+    }
+}
+
+/// A tenant may say of a super-packet that its segments are of any size.
+#[test]
+fn segments_beyond_jumbo_frames_raise_nothing() {
+    for bytes in [10_000, 14_000] {
+        assert_eq!(floor_of(1460, bytes, params()), 2 * 8960);
+    }
+}
+
 /// Both ends may announce what they like: what the tenant sends decides.
 #[test]
 fn segments_that_are_sent_bound_the_smallest_window() {

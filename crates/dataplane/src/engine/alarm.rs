@@ -57,7 +57,7 @@ impl Alarm {
         let is_long = |it: &Waiting| now_ns.saturating_sub(it.since_ns) >= LONG_NS;
         let long: Vec<Waiting> = waits
             .into_iter()
-            .filter(|it| is_long(it) && !it.from.is_empty())
+            .filter(|it| is_long(it) && (it.is_stalled || !it.from.is_empty()))
             .collect();
         let mut told = Vec::new();
         let is_new = |it: &&Waiting| !self.stalled.contains(&it.to);
@@ -113,7 +113,10 @@ impl Engine {
                 senders = names(&senders),
                 "a port has taken nothing for a second, and others wait for it"
             ),
-            Told::Moves(port) => tracing::info!(port = name(&port), "nobody waits for it so long"),
+            Told::Moves(port) => tracing::info!(
+                port = name(&port),
+                "it takes frames again, or none wait for it"
+            ),
             Told::Circle(ports) => tracing::warn!(
                 ports = names(&ports),
                 "ports wait for each other in a circle, and have taken nothing for a second: \
@@ -130,7 +133,12 @@ mod tests {
 
     fn wait(to: u16, since_ns: u64, from: &[u16]) -> Waiting {
         let from = from.iter().map(|&port| (port, 1)).collect();
-        Waiting { to, since_ns, from }
+        Waiting {
+            to,
+            since_ns,
+            from,
+            is_stalled: false,
+        }
     }
 
     #[test]
@@ -155,6 +163,20 @@ mod tests {
         let told = alarm.look(Vec::new(), LONG_NS + 50);
         assert_eq!(told, [Told::Moves(1), Told::Moves(3)]);
         assert!(alarm.stalled.is_empty() && alarm.circles.is_empty());
+    }
+
+    #[test]
+    fn a_receiver_whose_frames_are_dropped_is_told_of_until_it_takes_some() {
+        let mut alarm = Alarm::default();
+        let told = alarm.look(vec![wait(1, 0, &[2])], LONG_NS);
+        assert_eq!(told, [Told::Stalled(1, vec![2])]);
+        let dropped = Waiting {
+            is_stalled: true,
+            ..wait(1, 0, &[])
+        };
+        assert_eq!(alarm.look(vec![dropped], 6 * LONG_NS), []);
+        assert_eq!(alarm.stalled, [1]);
+        assert_eq!(alarm.look(Vec::new(), 7 * LONG_NS), [Told::Moves(1)]);
     }
 
     #[test]
@@ -189,6 +211,7 @@ mod tests {
                 to: 1,
                 since_ns: 3,
                 from: vec![(4, 1), (2, 1)],
+                is_stalled: false,
             },
             wait(2, 9, &[1]),
         ];

@@ -10,6 +10,9 @@ impl Engine {
     pub(super) fn unblock(&mut self, number: u16) {
         self.set_ready(number, true);
         if let Some(bay) = self.bay_mut(number) {
+            if bay.is_stalled {
+                tracing::info!(port = bay.name, "a port takes frames again");
+            }
             (bay.blocked_ns, bay.goes_on, bay.is_stalled) = (None, false, false);
             bay.port.unblock();
         }
@@ -77,6 +80,11 @@ impl Engine {
         self.drop_waiting(exit, Drop::Stalled);
         if let Some(bay) = self.bay_mut(exit) {
             bay.is_stalled = true;
+            tracing::warn!(
+                port = bay.name,
+                "a port has taken nothing for `stall_limit`: what waited for it is dropped, and what \
+                 comes until it takes frames again"
+            );
         }
     }
 

@@ -15,12 +15,15 @@ pub struct Waiting {
     pub since_ns: u64,
     /// Ports with frames for it, and how many.
     pub from: Vec<(u16, usize)>,
+    /// It has taken nothing for `stall_limit`: nothing waits for it any more, all is dropped.
+    pub is_stalled: bool,
 }
 
 impl Waiting {
     /// Adds what waits for the same port in another thread.
     pub fn add(&mut self, other: &Self) {
         self.since_ns = self.since_ns.min(other.since_ns);
+        self.is_stalled |= other.is_stalled;
         for &(port, frames) in &other.from {
             add(&mut self.from, port, frames);
         }
@@ -84,10 +87,14 @@ pub fn circles(waits: &[Waiting]) -> Vec<Vec<u16>> {
 impl Engine {
     /// Of each port without room, who waits for it in this thread.
     pub fn waits(&self) -> Vec<Waiting> {
-        let each = self.bays().filter_map(|(to, _)| {
+        let each = self.bays().filter_map(|(to, bay)| {
             let (from, since_ns) = self.waiting(to);
-            let since_ns = since_ns?;
-            Some(Waiting { to, since_ns, from })
+            Some(Waiting {
+                to,
+                since_ns: since_ns?,
+                from,
+                is_stalled: bay.is_stalled,
+            })
         });
         each.collect()
     }

@@ -103,8 +103,8 @@ fn refuse_other_sockets(old: &handover::Bay, config: &PortConfig) -> anyhow::Res
                 .starts_with(&format!("AF_XDP at {},", wanted.interface)) =>
         {
             bail!(
-                "port {}: the switch that runs has {} with another `queues`, `ring`, \
-                 `mode` or `relay_reserved`; have it reload this file first, or restart it",
+                "port {}: the switch that runs has {} with another `queues`, `ring` or `mode`; have \
+                 it reload this file first, or restart it; another `relay_reserved` takes a restart",
                 config.name,
                 wanted.interface
             )
