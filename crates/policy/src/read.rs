@@ -218,7 +218,7 @@ fn read_one_sided(table: &Table<'_>, algorithm: Algorithm) -> Algorithm {
 const THRESHOLDS: [&str; 5] = ["k", "vegas_alpha", "vegas_beta", "swift_target", "window"];
 
 /// CUBIC where the path does not suit the rule's algorithms, unless the rule names a threshold:
-/// then the operator knows the path.
+/// then the operator knows the path. A window that is named suits every path.
 fn read_fallback(table: &Table<'_>, algorithm: Algorithm, one_sided: Algorithm) -> Algorithm {
     let used = [one_sided, algorithm];
     if used == [Algorithm::Cubic; 2] {
@@ -232,7 +232,8 @@ fn read_fallback(table: &Table<'_>, algorithm: Algorithm, one_sided: Algorithm) 
         let mut keys = it.keys().iter().filter(|key| THRESHOLDS.contains(key));
         keys.any(|key| table.get(key).is_some())
     };
-    let known = used.iter().find(named).copied();
+    let fixed = used.iter().find(|it| **it == Algorithm::Fixed);
+    let known = fixed.or_else(|| used.iter().find(named)).copied();
     table
         .choice("fallback", &Algorithm::NAMES)
         .unwrap_or(known.unwrap_or(Algorithm::Cubic))

@@ -317,13 +317,17 @@ impl<'a> Run<'a> {
     /// What hosts add to SYNs does not arrive: the third goes without, and is answered.
     fn fall_back(&mut self, talk: &Talk) {
         for _ in 0..3 {
+            self.now_ns += 300_000_000;
             self.pass(talk, &talk.syn(&[]), OUT);
         }
         let answer = Packet {
             options: opt::all(&[&opt::mss(1460), &opt::wscale(7)]),
             ..talk.answer()
         };
-        self.pass(talk, &answer, IN);
+        // The peer repeats it.
+        for _ in 0..2 {
+            self.pass(talk, &answer, IN);
+        }
         self.pass(talk, &talk.own(0, 1460), OUT);
     }
 

@@ -91,10 +91,7 @@ SG_INLINE sg_u32 sg_algorithm_of(const struct sg_flow *flow, const struct sg_par
 {
 	sg_u32 algorithm = flow->mode < SG_MODE_TWO_SIDED ? params->one_sided : params->algorithm;
 
-	/* A window that the operator has named suits every path. */
-	if (algorithm == SG_CC_CUBIC || algorithm == SG_CC_FIXED || !sg_is_unsuited(flow))
-		return algorithm;
-	return params->fallback;
+	return algorithm != SG_CC_CUBIC && sg_is_unsuited(flow) ? params->fallback : algorithm;
 }
 
 /* The same, once congestion control has followed what the policy or the path has changed. */
