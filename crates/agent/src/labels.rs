@@ -450,6 +450,16 @@ mod tests {
         fs::write(&file, &xml[..40]).unwrap();
         let found = Found::look(&roots());
         assert!(found.by_interface.is_empty() && found.is_partial);
+        // A directory that cannot be listed is not one without files.
+        fs::write(root.join("cni"), "").unwrap();
+        fs::write(
+            &file,
+            "<domstatus><domain><name>a</name></domain></domstatus>",
+        )
+        .unwrap();
+        assert!(Found::look(&roots()).is_partial);
+        fs::remove_file(root.join("cni")).unwrap();
+        assert!(!Found::look(&roots()).is_partial);
         fs::remove_file(&file).unwrap();
         assert!(!Found::look(&roots()).is_partial);
         fs::remove_dir_all(&root).unwrap();

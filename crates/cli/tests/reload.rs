@@ -209,6 +209,27 @@ fn a_file_that_is_probably_not_whole_is_taken_when_asked_for_or_renamed() {
     assert_eq!(site.attached("ta"), ["from_tenant"]);
 }
 
+/// An agent that starts by itself after a crash takes nothing that it has held back before.
+#[test]
+fn a_file_that_was_held_back_is_at_the_next_start_too() {
+    let site = Site::new();
+    let two = TWO.to_owned() + "[[rule]]\nmode = \"observe\"\n";
+    site.write_policy("policy.toml", &two);
+    let agent = site.agent();
+    site.write_policy("policy.toml", TWO);
+    agent.wait_for("was written in place");
+    after_reload(&site, false);
+    agent.kill();
+    let output = site.agent_command("policy.toml").output().unwrap();
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("has held it back"), "{said}");
+    assert_eq!(site.attached("ta"), ["from_tenant"]);
+    // It is meant.
+    site.write_policy("policy.toml", TWO);
+    assert_eq!(site.agent().stop(), Some(0));
+}
+
 #[test]
 fn a_change_behind_a_link_and_a_directory_that_is_another_are_noticed() {
     let site = Site::new();

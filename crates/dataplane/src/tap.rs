@@ -98,11 +98,13 @@ impl Tap {
             false => 0,
         };
         let flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | held_back;
-        attach(descriptor, &mut request, flags).map_err(|error| {
+        let has_queues = attach(descriptor, &mut request, flags).map_err(|error| {
             let why = existing::why_not_attached(name, &error);
             anyhow!("cannot attach to the interface {name}: {why} ({error})")
         })?;
-        existing::check_alone(name)?;
+        if has_queues {
+            existing::check_alone(name)?;
+        }
         let header_bytes = HEADER as libc::c_int;
         // SAFETY: as above, with a number.
         let sized = unsafe { libc::ioctl(descriptor, TUNSETVNETHDRSZ, &raw const header_bytes) };
@@ -224,8 +226,8 @@ impl Tap {
 }
 
 /// Attaches a descriptor to an interface, or makes it. The kernel refuses one that has several
-/// queues unless it is asked for one of them.
-fn attach(descriptor: libc::c_int, request: &mut libc::ifreq, flags: i16) -> io::Result<()> {
+/// queues unless it is asked for one of them. Whether it has.
+fn attach(descriptor: libc::c_int, request: &mut libc::ifreq, flags: i16) -> io::Result<bool> {
     let name = request.ifr_name;
     let mut ask = |flags| {
         (request.ifr_name, request.ifr_ifru.ifru_flags) = (name, flags);
@@ -234,9 +236,9 @@ fn attach(descriptor: libc::c_int, request: &mut libc::ifreq, flags: i16) -> io:
     };
     match ask(flags) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            ask(flags | IFF_MULTI_QUEUE).map_err(|_| error)
+            ask(flags | IFF_MULTI_QUEUE).map_or(Err(error), |()| Ok(true))
         }
-        attached => attached,
+        attached => attached.map(|()| false),
     }
 }
 

@@ -431,6 +431,17 @@ mod tests {
     }
 
     #[test]
+    fn an_address_that_is_taken_is_had_later() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let bound = Listener::bind_or_later(address);
+        assert!(bound.try_recv().is_err());
+        drop(taken);
+        let listener = bound.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(listener.address().unwrap(), address);
+    }
+
+    #[test]
     fn a_scrape_is_answered_though_nothing_is_pinned() {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.address().unwrap();
