@@ -32,6 +32,7 @@ struct model {
 	sg_u32 tenant;  /* number of the tenant's first byte */
 	sg_u32 peer;
 	sg_u32 sent;    /* end of the highest data that passed */
+	sg_u32 largest; /* segment of the tenant that passed, whose size it may go on with */
 	sg_u32 edge;    /* highest right edge of the operator's windows */
 	sg_u32 came;    /* end of the highest data that passed to the tenant */
 	sg_u64 acked;   /* bytes that the peer has acknowledged, as far as the host believed it */
@@ -166,6 +167,7 @@ static void check_window(struct model *m, const struct shape *s, const struct pa
 	if (p->result.out.action != SG_PASS || !s->payload)
 		return;
 	m->sent = sg_seq_max(m->sent, s->seq + s->payload);
+	m->largest = sg_max32(m->largest, sg_segment_units(s->payload) * SG_SEGMENT_UNIT);
 	if (p->result.unheld || !governed(m) || m->outs == SEGMENTS ||
 	    sg_seq_lt(s->seq, flow->snd_una) || was_out(m, s->seq, s->payload))
 		return;
@@ -192,7 +194,8 @@ static int grows_by_what_is_acknowledged(sg_u32 algorithm)
 static void check_growth(const struct model *m)
 {
 	const struct sg_params *params = &m->host.policy.slots[0].params;
-	sg_u64 floor = 2 * MSS, first = sg_max64(params->init_segments * (sg_u64)MSS, floor);
+	sg_u64 floor = 2 * sg_max64(MSS, sg_min32(m->largest, SG_MSS_JUMBO));
+	sg_u64 first = sg_max64(params->init_segments * (sg_u64)MSS, floor);
 	sg_u64 most = first + m->acked;
 
 	if (!grows_by_what_is_acknowledged(params->algorithm) ||

@@ -10,10 +10,11 @@
 #
 # Each command has a root, processes, mounts, a bpffs and a /run of its own; the network and the
 # kernel are this machine's. All of that ends with the command. Where the machine lets us make no
-# mounts or namespaces nothing runs, and the exit code is 125. Kept are, below
-# /var/cache/sluicegate: the base, and what `setup.sh` adds to it, by all that they are made of and
-# the week; what was built of other people's crates with these; archives of packages; sources of
-# crates and of Go's modules; kernels.
+# mounts or namespaces, or gives no Debian for the base, nothing runs, and the exit code is 125.
+#
+# Kept are, below /var/cache/sluicegate: the base, and what `setup.sh` adds to it, by all that they
+# are made of and the week; what was built of other people's crates with these; archives of
+# packages; sources of crates and of Go's modules; kernels.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -74,7 +75,7 @@ layer() {
 		say "bare root: $1"
 		rm -rf "$CACHE/$1-"* "${CACHE:?}/crates"/*
 		mkdir "$path.part"
-		"$2" "$path.part" "${@:3}"
+		"$2" "$path.part" "${@:3}" || return
 		mv "$path.part" "$path"
 		echo "$1: $((SECONDS - begin)) s"
 	fi
@@ -85,7 +86,7 @@ layer() {
 layers() {
 	lower=
 	made=$(sources; apt_options; date +%G-%V; uname -m; cat scripts/bare-root.sh)
-	layer base build_base
+	layer base build_base || impossible "mmdebstrap has failed, see above"
 	[ "$1" != none ] || return 0
 	made+=$(cat scripts/setup.sh scripts/env.sh Cargo.toml)
 	layer demo build_tools demo
@@ -159,23 +160,28 @@ clone() {
 	git ls-files -z --others --exclude-standard | tar --null -T - -c | tar -x -C "$1"
 }
 
-# Whether this machine lets us: nothing runs outside instead.
+# impossible WHY: nothing of ours is at fault.
+impossible() {
+	echo "the bare root cannot be built: $1" >&2
+	exit "$IMPOSSIBLE"
+}
+
+# Whether this machine lets us.
 permitted() {
 	[ "$(id -u)" -eq 0 ] || die "bare-root.sh needs root: it mounts a root of its own"
 	mkdir -p "$CACHE"
 	unshare --mount --propagation=private --pid --fork bash -ec '
 		mount -t tmpfs none "$1" && mkdir "$1"/{lower,upper,work,root}
 		mount -t overlay -o "lowerdir=$1/lower,upperdir=$1/upper,workdir=$1/work" none "$1/root"
-		mkdir "$1/root/proc" && mount -t proc none "$1/root/proc"' - "$CACHE" && return
-	echo "this machine lets us make no mounts or namespaces (see above; a container needs CAP_SYS_ADMIN and
-no filter of mount): the bare root cannot be built" >&2
-	exit "$IMPOSSIBLE"
+		mkdir "$1/root/proc" && mount -t proc none "$1/root/proc"' - "$CACHE" ||
+		impossible "this machine lets us make no mounts or namespaces (see above; a container needs
+CAP_SYS_ADMIN and no filter of mount)"
 }
 
 [ $# -ge 2 ] && [ $(($# % 2)) -eq 0 ] || die "usage: bare-root.sh PURPOSE COMMAND [PURPOSE COMMAND]…"
 cd "$SG_ROOT"
 permitted
-scripts/setup.sh bare
+scripts/setup.sh bare || impossible "setup has failed, see above"
 for place in "${KEPT[@]}"; do mkdir -p "$SG_CACHE/${place%%:*}"; done
 mkdir -p out/bare
 exec {lock}>"$CACHE/lock"
@@ -190,7 +196,7 @@ trap 'exit 143' TERM HUP
 clone "$run/checkout"
 mkdir -p "$run/checkout/out"
 [ -n "$(sources)" ] || apt-get -q update
-[ -n "$(sources)" ] || die "apt has no Debian archive among its sources to build a root from"
+[ -n "$(sources)" ] || impossible "apt has no Debian archive among its sources"
 failed=0
 while [ $# -gt 0 ]; do
 	layers "$1"

@@ -97,6 +97,8 @@ fn a_guest_speaks_for_no_router_and_no_neighbour() {
     let route = |of: u8| [vec![134, 0, 0, 0, 64], vec![0; 11], link_layer(1, of)].concat();
     let padding = [&[14, 10][..], &[0; 78]].concat();
     let (local, honest) = ("fe80::ff:fe00:1", advertise(&own, &link_layer(2, 1)));
+    // Behind more options than are looked through.
+    let hidden = advertise(&own, &[padding, link_layer(2, 9)].concat());
     let forged = [
         ("fe80::1", advertise(&gateway, &link_layer(2, 1))),
         (local, advertise(&gateway, &link_layer(2, 1))),
@@ -112,19 +114,17 @@ fn a_guest_speaks_for_no_router_and_no_neighbour() {
             ]
             .concat(),
         ),
-        (
-            local,
-            advertise(&own, &[padding, link_layer(2, 9)].concat()),
-        ),
         (local, advertise(&own, &link_layer(2, 9))),
     ];
     for (source, message) in &forged {
         assert!(a.send(&neighbour(1, source, message)));
     }
+    assert!(a.send(&neighbour(1, local, &hidden)));
     let honest = neighbour(1, local, &honest);
     assert!(a.send(&honest));
     assert_eq!(b.expect(), honest);
     assert_eq!(bench.drops(0, Drop::Forged), forged.len() as u64);
+    assert_eq!(bench.drops(0, Drop::Hidden), 1);
     // A port that is a router's.
     let mut router = bench.guest("router", PLAIN);
     let advertisement = neighbour(3, "fe80::ff:fe00:3", &route(3));

@@ -17,8 +17,8 @@ fn results(experiment: &Experiment, threads: Threads) -> String {
 /// one host.
 const TREE: &str = r#"
 seed = 7
-warmup = "2ms"
-duration = "8ms"
+warmup = "1ms"
+duration = "3ms"
 [network]
 topology = "fat-tree"
 children = [4, 4]
@@ -46,7 +46,7 @@ max_bytes = "100KB"
 load = "200Mbit"
 classes = { mice = "10KB", large = "rest" }
 [[event]]
-at = "6ms"
+at = "2500us"
 detach = ["h3"]
 [variant.native]
 [variant.red]
@@ -85,7 +85,7 @@ fn a_tree_gives_the_same_results_on_one_thread_and_on_several() {
 const CONVERGED: &str = r#"
 seed = 5
 warmup = "200us"
-duration = "800us"
+duration = "400us"
 [network]
 topology = "fat-tree"
 children = [4, 4, 2]
