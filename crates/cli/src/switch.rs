@@ -263,8 +263,8 @@ fn give_way(service: &Service, asked: Option<(Asked, Replaced)>) {
     }
 }
 
-/// Listens for scrapes as soon as that can be had; the process that was replaced may have the address
-/// for now. Without metrics the switch runs all the same.
+/// Listens for scrapes as soon as that can be had; the process that was replaced may have the
+/// address for now. Without metrics the switch runs all the same.
 fn serve_metrics(address: SocketAddr, service: &Arc<Service>) {
     let (bound, service) = (Listener::bind_or_later(address), Arc::clone(service));
     let serve = move || {

@@ -409,7 +409,8 @@ pub fn partner(flow: Option<&Flow>, now_ns: u64) -> Partner {
 }
 
 /// Whether `made`, by a repeated SYN/ACK, takes the place of `flow`, that of its tuple. What the
-/// tenant was shown by `flow`, and has sent since, goes over to `made`. A `flow` that stays was seen.
+/// tenant was shown by `flow`, and has sent since, goes over to `made`. A `flow` that stays was
+/// seen.
 pub fn gives_up(flow: Option<&mut Flow>, made: &mut Flow) -> bool {
     // SAFETY: see above.
     unsafe { sluice_life_gives_up(flow, made) != 0 }

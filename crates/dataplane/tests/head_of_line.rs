@@ -34,8 +34,8 @@ fn run(sender: &mut Guest, free: &mut Guest, frames: u64) -> (u64, Duration) {
     (came, start.elapsed())
 }
 
-/// What a sender of so many frames achieves, frames/s, while `percent` of its ring wait for a stalled
-/// receiver.
+/// What a sender of so many frames achieves, frames/s, while `percent` of its ring wait for a
+/// stalled receiver.
 fn goodput(percent: u64, frames: u64) -> f64 {
     let ring = u64::from(SIZE);
     let waiting = ring * percent / 100;

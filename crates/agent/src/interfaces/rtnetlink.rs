@@ -117,8 +117,8 @@ fn lossy(attribute: &[u8]) -> Option<Vec<u8>> {
     Some(written)
 }
 
-/// Of what a link says of its kind (IFLA_LINKINFO), the name of that alone: the rest is of the kind,
-/// and newer kernels say more.
+/// Of what a link says of its kind (IFLA_LINKINFO), the name of that alone: the rest is of the
+/// kind, and newer kernels say more.
 fn kind_alone(attribute: &[u8]) -> Option<Vec<u8>> {
     let length = usize::from(u16::from_ne_bytes(*attribute.first_chunk()?));
     if attribute_type(attribute) != LINKINFO {

@@ -310,7 +310,7 @@ SG_INLINE int sg_growth_is_earned(struct sg_flow *flow, sg_u32 flight, sg_u64 no
 	if (sg_window_used(flow, flight))
 		flags |= SG_CC_FULL;
 	flow->cc.flags = (sg_u16)flags;
-	/* Asked again: an answer that is kept until here doubles what the verifier walks through. */
+	/* Asked again: the verifier walks through more where an answer is kept until here. */
 	if (sg_cc_in_slow_start(&flow->cc))
 		return sg_window_used(flow, flight);
 	return !!(flags & (SG_CC_FULL | SG_CC_WAS_FULL));
