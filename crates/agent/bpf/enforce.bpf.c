@@ -202,32 +202,29 @@ SG_GLOBAL int sg_keep_answer(struct sg_packet *p, sg_u64 now_ns)
 	return 0;
 }
 
+/* The flow of this tuple, or null. */
+SG_INLINE struct sg_flow *sg_flow_here(const struct sg_flow_key *key)
+{
+	sg_u32 at, tag = sg_tag_of(key);
+	struct sg_slot *slot = sg_find(tag, &at);
+
+	return slot && sg_slot_holds(slot, tag, key) ? &slot->flow : 0;
+}
+
 /* enum sg_partner of the flow of this tuple. */
 SG_GLOBAL int sg_partner_here(const struct sg_flow_key *key, sg_u64 now_ns)
 {
-	struct sg_slot *slot;
-	sg_u32 at, tag;
-
-	if (!key)
-		return SG_PARTNER_NONE;
-	tag = sg_tag_of(key);
-	slot = sg_find(tag, &at);
-	return (int)sg_partner_of(slot && sg_slot_holds(slot, tag, key) ? &slot->flow : 0, now_ns);
+	return key ? (int)sg_partner_of(sg_flow_here(key), now_ns) : SG_PARTNER_NONE;
 }
 
 /* sg_life_gives_up() of the flow of this tuple and the one that has been made. */
 SG_GLOBAL int sg_gives_up_here(const struct sg_flow_key *key)
 {
 	struct sg_flow *made;
-	struct sg_slot *slot;
-	sg_u32 at, tag, zero = 0;
+	sg_u32 zero = 0;
 
 	made = bpf_map_lookup_elem(&scratch, &zero);
-	if (!key || !made)
-		return 0;
-	tag = sg_tag_of(key);
-	slot = sg_find(tag, &at);
-	return sg_life_gives_up(slot && sg_slot_holds(slot, tag, key) ? &slot->flow : 0, made);
+	return key && made && sg_life_gives_up(sg_flow_here(key), made);
 }
 
 /* Returns 1 if it has made a flow, which sg_keep_made() stores. */
@@ -282,8 +279,7 @@ SG_GLOBAL int sg_skb_midstream(struct __sk_buff *skb, struct sg_packet *p, sg_u6
 	struct sg_policy *rules = sg_policy_here();
 	struct sg_remembered known = { 0 };
 	struct sg_flow *made;
-	struct sg_slot *slot;
-	sg_u32 rule, tag, at;
+	sg_u32 rule;
 
 	if (!rules || !p)
 		return 0;
@@ -294,10 +290,8 @@ SG_GLOBAL int sg_skb_midstream(struct __sk_buff *skb, struct sg_packet *p, sg_u6
 	if (!made)
 		return 0;
 	sg_find_out(skb, p, &known);
-	tag = sg_tag_of(&p->key);
-	slot = sg_find(tag, &at);
 	sg_life_midstream(made, &p->seg, now_ns, sg_params_of(rules, rule), &known,
-			  slot && sg_slot_holds(slot, tag, &p->key) ? &slot->flow : 0);
+			  sg_flow_here(&p->key));
 	return 1;
 }
 

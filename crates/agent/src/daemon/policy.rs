@@ -39,8 +39,8 @@ pub(super) fn refuse_partial(config: &Config, netns: &str) -> Result<()> {
         Ok(None) => return Ok(()),
         Ok(Some(state)) => state,
         Err(error) if is_empty => bail!(
-            "{} is empty, rules may be in force in network namespace {netns}, and what an agent before has said of \
-             them cannot be read ({error:#}): write the policy, or end enforcement first (sluicegate detach --all)",
+            "{} is empty, and rules may be in force in network namespace {netns}: the state file of the last agent \
+             cannot be read ({error:#}); write the policy, or end enforcement first (sluicegate detach --all)",
             path.display()
         ),
         Err(_) => return Ok(()),
@@ -55,8 +55,9 @@ pub(super) fn refuse_partial(config: &Config, netns: &str) -> Result<()> {
     let held = before.reload.and_then(|reload| reload.held_back);
     ensure!(
         held.is_none() || held != writing(path),
-        "{} is as an agent before has held it back, since it may not be whole; {rules} rules are in force in network \
-         namespace {netns} and go on: write the policy again, or `touch` it if it is meant",
+        "{}: the last agent has held it back, since the policy may not be whole, and the file was not written since; \
+         the {rules} rules in force in network namespace {netns} go on: write the policy again, or `touch` the file \
+         to put it in force",
         path.display()
     );
     Ok(())
