@@ -42,10 +42,6 @@ need_command() { # need_command COMMAND PACKAGE WHY
 	command -v "$1" >/dev/null || need "$2" "$3"
 }
 
-has_package() { # has_package NAME: apt could install it
-	apt-cache policy "$1" 2>/dev/null | grep -q '^ *Candidate: [^(]'
-}
-
 compiles() { # compiles HEADER: the C compiler finds it
 	printf '#include <%s>\n' "$1" | gcc -E -x c - >/dev/null 2>&1
 }
@@ -194,8 +190,9 @@ want_test() {
 		need rustfmt-web "cargo fmt"
 	fi
 	# It serves the compiler that it is packaged with alone.
-	if [ "$(command -v cargo)" = /usr/bin/cargo ] && ! cargo clippy --version >/dev/null 2>&1 && has_package rust-web-clippy; then
-		need rust-web-clippy "cargo clippy"
+	if [[ " ${missing[*]} " == *" cargo-web "* ]] ||
+		{ [ "$(command -v cargo)" = /usr/bin/cargo ] && dpkg-query -W cargo-web >/dev/null 2>&1; }; then
+		cargo clippy --version >/dev/null 2>&1 || need rust-web-clippy "cargo clippy"
 	fi
 	if sg_find_clang && ! sg_clang_has_fuzzer "$SG_CLANG"; then
 		need "libclang-rt-$(sg_clang_version "$SG_CLANG")-dev" "libFuzzer and sanitizers"
