@@ -112,7 +112,7 @@ profile_changes_nothing() {
 }
 
 # In `make test` agents are killed five times.
-killed_agents() { SG_KILLS=20 tests_of default -E 'test(=killed_agents_interrupt_nothing)'; }
+killed_agents() { SG_KILLS=20 tests_of default -E 'test(=lives::killed_agents_interrupt_nothing)'; }
 
 shopt -s extglob
 for file in scenarios/*.toml scenarios/!(lab-only)/*.toml; do
@@ -129,7 +129,7 @@ stage "numbered frames" switch scripts/frames.sh
 ! $root || stage "service" switch scripts/try-service.sh
 ! $root || stage "killed agents" kernel killed_agents
 ! $root || stage "long tests" all tests_of long
-! $root || stage "head of line" switch tests_of default --run-ignored only -E 'test(=goodput_beside_entries_that_wait)'
+! $root || stage "head of line" switch tests_of default --run-ignored only -E 'test(=head_of_line::goodput_beside_entries_that_wait)'
 stage "property tests" all scripts/properties.sh
 stage "a profile" sim profile_changes_nothing
 stage "hostile frames" core fuzz/run.sh "$HOSTILE_SECONDS" hostile
@@ -137,8 +137,8 @@ stage "hostile guests" switch env INPUTS="$RING_INPUTS" fuzz/run.sh 0 rings
 stage "hostile frontends" switch env INPUTS="$MESSAGE_INPUTS" fuzz/run.sh 0 messages
 stage "hostile peers" switch env INPUTS="$RING_INPUTS" fuzz/run.sh 0 cables
 stage "seeds" sim scripts/seeds.sh "$out/seeds"
-stage "theory" sim cargo test --release --locked -q -p sluicegate-sim --test theory
-stage "far-paths" sim cargo test --release --locked -q -p sluicegate-sim --test far_paths -- --ignored --nocapture
+stage "theory" sim cargo test --release --locked -q -p sluicegate-sim --test all -- theory::
+stage "far-paths" sim cargo test --release --locked -q -p sluicegate-sim --test all -- far_paths:: --ignored --nocapture
 stage "large program" sim scripts/large-goal.sh
 if $root; then
 	stage "guest kernel" lab scripts/guest-kernel.sh

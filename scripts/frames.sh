@@ -10,5 +10,5 @@ set -euo pipefail
 cd "$SG_ROOT"
 
 export SG_FRAMES=${FRAMES:-1000000000}
-cargo test --release --locked -q -p sluicegate-dataplane --test lossless -- numbered_frames
-cargo test --release --locked -q -p sluicegate-dataplane --test survive -- --test-threads 1 --nocapture
+cargo test --release --locked -q -p sluicegate-dataplane --test all -- lossless::numbered_frames
+cargo test --release --locked -q -p sluicegate-dataplane --test all -- survive:: --test-threads 1 --nocapture

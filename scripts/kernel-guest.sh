@@ -83,7 +83,8 @@ for name in $(echo "$TESTS" | tr , ' '); do
 	echo "$name at $(cut -d' ' -f1 /proc/uptime) s"
 	case $name in
 	refusal | acceptance) $name ;;
-	*:*) "/tests/${name%:*}" --exact "${name#*:}" || failed=1 ;;
+	*/*) "/tests/${name%/*}-all" --test-threads=1 --skip "$SKIPPED" "${name#*/}::" || failed=1 ;;
+	*:*) "/tests/${name%%:*}-all" --exact "${name#*:}" || failed=1 ;;
 	*) "/tests/$name" --test-threads=1 --skip "$SKIPPED" || failed=1 ;;
 	esac
 done

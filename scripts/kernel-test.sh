@@ -3,8 +3,11 @@
 # machines with the very test programs (and so the very kernel programs inside them) that are built
 # here. Needs no KVM and, once its tools are installed, no root.
 #
-#   kernel-test.sh [6.12|6.1] [TEST…]   TEST: PROGRAM or PROGRAM:TEST; without any, all of them; "verifier": what the
-#                                       verifier of that kernel sees, with few frames, for make test
+#   kernel-test.sh [6.12|6.1] [TEST…]   without a TEST, all of them
+#
+# TEST  of the crates agent and labkit: CRATE/FILE of its folder tests, CRATE:FILE::TEST, CRATE for
+#       its unit tests; "verifier": what the verifier of that kernel sees, with few frames, for
+#       make test
 #
 # 6.12  the oldest that is supported: all that loads kernel programs and runs them on packets must pass there
 # 6.1   one that is not: doctor and agent must say so and what to install, and leave nothing behind
@@ -24,12 +27,14 @@ MEMORY_MB=1024
 # One CPU each: where emulated ones share real ones, a program that holds a flow's lock stops for so
 # long that the other one's gives up, as it may, and tests that want every packet edited fail. Two
 # machines use two real CPUs.
-LANES_TESTS=("acceptance vectors cc_vectors charge faults sluicegate_agent strangers sluicegate_labkit pool switch_port tenant_cc" "instance live_edit live_adopt live_hostile ignore_window reload")
+LANES_TESTS=("acceptance agent/vectors agent/cc_vectors agent/charge agent/faults agent agent/strangers"
+	"agent/instance agent/live_edit agent/live_adopt agent/live_hostile labkit/ignore_window agent/reload")
+LANES_TESTS[0]+=" labkit labkit/pool labkit/switch_port labkit/tenant_cc"
 # Doctor and agent load all programs, the tenants' stacks too. A TEST may name one of its tests.
-LANES_VERIFIER=("acceptance vectors:random_frames_are_the_same vectors:conversations_are_the_same")
+LANES_VERIFIER=("acceptance agent:vectors::random_frames_are_the_same agent:vectors::conversations_are_the_same")
 LANES_REFUSAL=("refusal")
 # Tests that take minutes there and say little of a kernel; TEST may name them all the same.
-LEFT_OUT="compliant agent"
+LEFT_OUT="agent/compliant"
 # Programs that the guests call; the rest is busybox.
 TOOLS=(ip tc ethtool setpriv bpftool)
 # Modules that tests may ask for, below kernel/ in the package.
@@ -112,35 +117,45 @@ into_guest() {
 	done
 }
 
-# Builds what is to be tested, prints the paths. All of the workspace: another choice of packages
-# would have other features, and be built again.
+# Builds what is to be tested, prints lines "NAME PATH": the command, and of a crate "CRATE" for its
+# unit tests, "CRATE-all" for the others. All of the workspace: another choice of packages would have
+# other features, and be built again.
 test_programs() {
 	cargo test --release --locked --no-run --message-format=json --workspace --lib --bins --tests --examples |
-		grep -E -e '"package_id":"[^"]*/crates/(agent|labkit)[#@].*"test":true\},' \
-			-e '"package_id":"[^"]*/crates/cli[#@].*"name":"agent".*"test":true\},' \
-			-e '"package_id":"[^"]*/crates/cli[#@].*"kind":\["bin"\].*"test":false\},' |
-		sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'
+		sed -nE -e '/"executable":null/d' \
+			-e 's~.*/crates/(agent|labkit)[#@].*"kind":\["lib"\].*"test":true\},.*"executable":"([^"]*)".*~\1 \2~p' \
+			-e 's~.*/crates/(agent|labkit)[#@].*"kind":\["test"\].*"executable":"([^"]*)".*~\1-all \2~p' \
+			-e 's~.*/crates/cli[#@].*"kind":\["bin"\].*"test":false\},.*"executable":"([^"]*)".*~sluicegate \1~p'
 }
 
-# The tests that a lane names, by their names below /tests; the command itself where its tests look
-# for it.
+# A new file of tests belongs into a lane, or is left out.
+every_file_is_named() {
+	local file name
+	for file in crates/{agent,labkit}/tests/*.rs; do
+		name=${file#crates/}
+		name=${name/tests\//}
+		name=${name%.rs}
+		[[ $name == */all || " ${LANES_TESTS[*]} $LEFT_OUT " == *" $name "* ]] ||
+			die "kernel-test.sh: is the test $name for other kernels? Name it in LANES_TESTS or LEFT_OUT"
+	done
+}
+
+# programs_into_guest: those of standard input that a lane calls, tests by their names below /tests;
+# the command itself where its tests look for it.
 programs_into_guest() {
 	local program name
-	for program in "$@"; do
-		name=$(basename "$program")
-		if [ "$name" = sluicegate ]; then
-			into_guest "$program"
-			strip "$guest$program"
-			ln -s "$program" "$guest/bin/$name"
-			continue
-		fi
-		name=${name%-*}
-		[[ " ${LANES_TESTS[*]} $LEFT_OUT " == *" $name "* ]] ||
-			die "kernel-test.sh: is the test $name for other kernels? Name it in LANES_TESTS or LEFT_OUT"
-		[[ " ${lanes[*]//:/ } " == *" $name "* ]] || continue
+	while read -r name program; do
+		case $name in
+		*-all) grep -qE "\b${name%-all}[/:]" <<<"${lanes[*]}" || continue ;;
+		agent | labkit) grep -qE "\b$name( |$)" <<<"${lanes[*]}" || continue ;;
+		esac
 		into_guest "$program"
 		strip "$guest$program"
-		mv "$guest$program" "$guest/tests/$name"
+		if [ "$name" = sluicegate ]; then
+			ln -s "$program" "$guest/bin/$name"
+		else
+			mv "$guest$program" "$guest/tests/$name"
+		fi
 	done
 }
 
@@ -169,6 +184,7 @@ boot() {
 		-append "console=ttyS0 loglevel=1 panic=-1 oops=panic $export_to_guest TESTS=${3// /,}" </dev/null
 }
 
+every_file_is_named
 package=$(kernel_package)
 say "Linux $version: ${package##*/}"
 programs=$(test_programs)
@@ -182,8 +198,7 @@ for tool in "${TOOLS[@]}"; do
 	into_guest "$(command -v "$tool")"
 	ln -s "$(command -v "$tool")" "$guest/tools/$tool"
 done
-# shellcheck disable=SC2086 # paths of cargo, one a line
-programs_into_guest $programs
+programs_into_guest <<<"$programs"
 install -m 755 scripts/kernel-guest.sh "$guest/init"
 (cd "$guest" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1) >"$work/initrd"
 

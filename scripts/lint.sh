@@ -74,6 +74,18 @@ lint_lengths() {
 	done
 }
 
+# Of a crate whose tests are one program, a file that it does not name would never run.
+lint_tests() {
+	local file name
+	for file in crates/*/tests/all.rs; do
+		for file in "${file%/*}"/*.rs; do
+			name=${file##*/}
+			grep -qx "mod ${name%.rs};" "${file%/*}/all.rs" || grep -qx "path = \"tests/$name\"" "${file%/*/*}/Cargo.toml" ||
+				fail "$file: no module of all.rs beside it, so that its tests never run"
+		done
+	done
+}
+
 # Tables and pictures may be longer. Characters are counted, not bytes; a tab is eight of them.
 lint_comments() {
 	local found
@@ -140,6 +152,7 @@ base=${1:-}
 [ -z "$base" ] || changed=$(git diff --name-only "$base" -- && git ls-files --others --exclude-standard) || base=
 lint_licences
 lint_lengths
+lint_tests
 lint_comments
 ! touched '^crates/core/c/' || lint_headers
 ! touched '^crates/trace/c/' || lint_interposer

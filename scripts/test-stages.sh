@@ -177,7 +177,7 @@ said_by_the_program || { bad=$((bad + 1)); echo "disturbed of env.sh looks for o
 names_exist() {
 	local name
 	for name in $(sed -n '/^TIMING_SENSITIVE=(/,/^)/ { s/^[A-Z_]*=(\|^)//; p }' "$SG_ROOT/scripts/test.sh") \
-		$(grep -oE '(test|binary)\(=[a-z_:]+' "$SG_ROOT/.config/nextest.toml" | sed 's/.*[=:]//'); do
+		$(grep -oE 'test\((=[a-z_:]+|/\^[a-z_]+)' "$SG_ROOT/.config/nextest.toml" | sed 's/.*[=:^]//'); do
 		grep -rqE "fn $name\b" "$SG_ROOT"/crates/*/{src,tests} || [ -n "$(find "$SG_ROOT"/crates/*/tests -name "$name.rs")" ] ||
 			{ echo "no test is called $name"; return 1; }
 	done

@@ -1,12 +1,6 @@
 //! Packets of a tenant without a governed flow, charged to buckets: by the kernel programs, on
 //! frames.
 
-#![allow(unsafe_code)]
-
-mod kernel;
-#[path = "../../core/tests/net/mod.rs"]
-mod net;
-
 use kernel::Kernel;
 use net::{Route, opt, policy, wire};
 use sluicegate_core::{
@@ -17,6 +11,8 @@ use sluicegate_core::{
     bucket::classify,
     host::{Direction, tcp},
 };
+
+use crate::{kernel, net};
 
 const NOW_NS: u64 = 1_000_000_000;
 

@@ -7,10 +7,6 @@
 
 #![allow(unsafe_code)]
 
-mod live;
-#[path = "../../core/tests/net/mod.rs"]
-mod net;
-
 use std::{
     collections::BTreeMap,
     fs,
@@ -30,6 +26,8 @@ use live::{
 };
 use sluicegate_agent::Instance;
 use sluicegate_policy::Policy;
+
+use crate::live;
 
 /// Without [`PACKETS`] in the environment.
 const PACKETS_SHORT: u64 = 60_000;

@@ -7,12 +7,7 @@
 
 #![allow(unsafe_code)]
 
-mod kernel;
-#[path = "../../core/tests/net/mod.rs"]
-mod net;
-#[path = "faults/scenario.rs"]
 mod scenario;
-#[path = "faults/site.rs"]
 mod site;
 
 use std::{
@@ -28,6 +23,8 @@ use scenario::{Run, Socket};
 use site::Site;
 use sluicegate_agent::{include_object, inventory::ProgramInfo};
 use sluicegate_core::abi::Params;
+
+use crate::{kernel, net};
 
 /// Three places pull headers that lie beyond the linear part of a packet, where those of frames of
 /// tests never are, unless they pretend it.

@@ -1,7 +1,5 @@
 //! Enforcement instances on a real kernel. Needs root.
 
-mod common;
-
 use std::{
     collections::BTreeMap,
     fs,
@@ -26,6 +24,8 @@ use sluicegate_agent::{
 };
 use sluicegate_core::abi::Config;
 use sluicegate_policy::Policy;
+
+use crate::common;
 
 /// How long the kernel may take to free objects without references.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,11 +1,5 @@
 //! Real connections that are older than the programs.
 
-#![allow(unsafe_code)]
-
-mod live;
-#[path = "../../core/tests/net/mod.rs"]
-mod net;
-
 use std::{
     thread,
     time::{Duration, Instant},
@@ -14,6 +8,8 @@ use std::{
 use live::{A, B, Hosts, counter, only_flow, policy, socket::Connection};
 use sluicegate_agent::{Instance, Options, interfaces};
 use sluicegate_core::abi::{Config, FLOW_SCALE_BOUND, Flow, MODE_ONE_SIDED};
+
+use crate::live;
 
 const BYTES: u64 = 3_000_000;
 

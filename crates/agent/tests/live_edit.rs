@@ -1,11 +1,5 @@
 //! Edits of real packets: real TCP stacks, real hooks, partial checksums. Needs root.
 
-#![allow(unsafe_code)]
-
-mod live;
-#[path = "../../core/tests/net/mod.rs"]
-mod net;
-
 use std::{
     fs,
     process::Command,
@@ -26,6 +20,8 @@ use sluicegate_core::{
     host::{ecn, tcp},
 };
 use sluicegate_policy::Policy;
+
+use crate::{live, net};
 
 const BYTES: u64 = 6_000_000;
 const V4: usize = 0;

@@ -1,12 +1,6 @@
 //! Hostile and foreign tenants: raw frames through real hooks on real bridges. Each test says what
 //! holds whatever a tenant, its peer or a stranger sends. Needs root.
 
-#![allow(unsafe_code)]
-
-mod live;
-#[path = "../../core/tests/net/mod.rs"]
-mod net;
-
 use live::{
     A, B,
     guest::{BEGIN, Guests, MSS, SCALE, ack, data, opening},
@@ -18,6 +12,8 @@ use sluicegate_core::{
     host::{ecn, tcp},
 };
 use sluicegate_policy::Policy;
+
+use crate::{live, net};
 
 /// The first byte of the first guest's stream.
 const START: u32 = BEGIN[A] + 1;

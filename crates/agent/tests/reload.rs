@@ -1,7 +1,5 @@
 //! Policies, names and interfaces that change under connections. Needs root.
 
-mod common;
-
 use std::{
     io::{Read, Write},
     net::TcpStream,
@@ -15,6 +13,8 @@ use libbpf_rs::MapCore;
 use sluicegate_agent::{Instance, Options, interfaces, reload::Reloaded};
 use sluicegate_core::abi::{BucketKey, Flow, FlowKey};
 use sluicegate_policy::{Change, Policy};
+
+use crate::common;
 
 fn policy(text: &str) -> Policy {
     Policy::parse("test.toml", text).unwrap_or_else(|problems| panic!("{problems}"))

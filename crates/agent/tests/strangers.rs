@@ -3,12 +3,6 @@
 //!
 //! Needs root.
 
-#![allow(unsafe_code)]
-
-mod kernel;
-#[path = "../../core/tests/net/mod.rs"]
-mod net;
-
 use std::{
     thread::sleep,
     time::{Duration, Instant},
@@ -20,6 +14,8 @@ use sluicegate_core::{
     abi::{Config, FLOW_SCALE_BOUND, FlowKey, Interface, MODE_ONE_SIDED},
     host::{Direction, tcp},
 };
+
+use crate::{kernel, net};
 
 const NOW_NS: u64 = 1_000_000_000;
 /// Longer than a timer of 50 ms takes on a busy machine.

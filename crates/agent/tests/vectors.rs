@@ -3,14 +3,7 @@
 //!
 //! Needs root. Partial checksums cannot be made this way; `live_edit.rs` has them.
 
-#![allow(unsafe_code)]
-
-mod kernel;
-#[path = "../../core/tests/net/mod.rs"]
-mod net;
-#[path = "vectors/random.rs"]
 mod random;
-#[path = "vectors/table.rs"]
 mod table;
 
 use std::rc::Rc;
@@ -33,6 +26,8 @@ use sluicegate_core::{
     life::Opener,
 };
 use table::{count, opening};
+
+use crate::{kernel, net};
 
 /// A host on frames with the kernel's programs at its side: both get every frame.
 struct Shadowed {

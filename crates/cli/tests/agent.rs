@@ -1,7 +1,5 @@
 //! The life of an agent, as a user sees it. Needs root.
 
-mod site;
-
 use std::{
     fs,
     io::{Read, Write},
@@ -19,6 +17,8 @@ use sluicegate_agent::{
     bpffs, interfaces, state,
     tcx::{Direction, TcxLink},
 };
+
+use crate::site;
 
 #[test]
 fn an_agent_follows_interfaces_and_leaves_nothing_when_stopped() {

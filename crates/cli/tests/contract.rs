@@ -1,7 +1,6 @@
 //! The contract of a world: every word of the scenario language is accepted, or refused with its
 //! place and advice, in the same way in every world. Needs no privileges.
 
-#[path = "contract/cases.rs"]
 mod cases;
 
 use std::{

@@ -1,8 +1,6 @@
 //! Agents that are killed, started again and replaced by others of another layout, under traffic.
 //! Needs root.
 
-mod site;
-
 use std::{
     fs,
     io::{Read, Write},
@@ -19,6 +17,8 @@ use std::{
 
 use site::{Agent, PATIENCE, Site, common::ip};
 use sluicegate_agent::bpffs::{self, LAYOUT_VERSION};
+
+use crate::site;
 
 /// Connections that send all the time, and compare all that arrives.
 struct Traffic {

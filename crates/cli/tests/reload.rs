@@ -1,7 +1,5 @@
 //! A policy that changes under a running agent, as a user sees it. Needs root.
 
-mod site;
-
 use std::{
     fs,
     io::{Read, Write},
@@ -14,6 +12,8 @@ use std::{
 use serde_json::Value;
 use site::{Agent, Site, common::ip, eventually, text};
 use sluicegate_agent::state::State;
+
+use crate::site;
 
 /// Two rules by the port of the server; everything else is left alone.
 const TWO: &str = r#"

@@ -1,9 +1,6 @@
 //! A switch whose reports fail: its log, its state, its descriptors. Frames pass all the same.
 //! Needs root, to fill a file system of its own.
 
-#[path = "../../dataplane/tests/common/mod.rs"]
-mod common;
-
 use std::{
     fs::{self, File},
     io::Write,
@@ -19,6 +16,8 @@ use rustix::{
     process::{Pid, Signal, kill_process},
 };
 use serde_json::Value;
+
+use crate::common;
 
 /// A switch with three ports; its log goes where the test says.
 struct Switch {

@@ -1,8 +1,6 @@
 //! An agent that cannot tell what it does, or is told what it cannot read: enforcement goes on.
 //! Needs root.
 
-mod site;
-
 use std::{
     ffi::OsStr,
     fs::{self, File},
@@ -12,6 +10,8 @@ use std::{
 };
 
 use site::{Agent, Site, common::ip, eventually, text};
+
+use crate::site;
 
 fn run(program: &str, arguments: &[&str]) {
     let status = Command::new(program).args(arguments).status();

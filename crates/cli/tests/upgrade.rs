@@ -2,9 +2,6 @@
 //! its main process alone, and two guests whose numbered frames flow meanwhile. Needs no
 //! privileges.
 
-#[path = "../../dataplane/tests/common/mod.rs"]
-mod common;
-
 use std::{
     fs,
     io::{BufRead, BufReader, IoSliceMut, Read, Write},
@@ -32,6 +29,8 @@ use rustix::{
     },
 };
 use serde_json::Value;
+
+use crate::common;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_sluicegate");
 

@@ -1,12 +1,12 @@
 //! CUBIC, HighSpeed, Vegas, Illinois and Swift against their published formulas in floating point.
 
-mod common;
-
 use common::{Flow, MSS, params};
 use sluicegate_core::{
     abi::Params,
     cc::{Algorithm, SSTHRESH_UNKNOWN},
 };
+
+use crate::common;
 
 /// RFC 9438 in segments and seconds, sections 4.2 to 4.5.
 struct Cubic {

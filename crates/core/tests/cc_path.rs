@@ -1,13 +1,13 @@
 //! DCTCP by the marks of all flows of a host to one peer (`c/sluice/path.h`).
 
-mod common;
-
 use common::{Flow, MSS, params};
 use sluicegate_core::{
     abi::{Addr, FlowKey, HashKey},
     cc::{Ack, Algorithm},
     path::{Path, Paths},
 };
+
+use crate::common;
 
 const RTT_NS: u32 = 800_000;
 

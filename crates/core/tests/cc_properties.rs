@@ -1,12 +1,12 @@
 //! Properties of every algorithm, with any parameters and any sequence of events.
 
-mod common;
-
 use proptest::prelude::*;
 use sluicegate_core::{
     abi::Params,
     cc::{Ack, Algorithm, Cc},
 };
+
+use crate::common;
 
 /// A number of any magnitude, with the edges likely.
 fn any_size() -> impl Strategy<Value = u32> {

@@ -1,12 +1,12 @@
 //! Rules that all congestion controls share; New Reno, DCTCP and DC-Vegas by their published rules.
 
-mod common;
-
 use common::{Flow, MSS, params};
 use sluicegate_core::{
     abi::{Params, RULE_CUT_ONLY},
     cc::{Algorithm, SSTHRESH_UNKNOWN},
 };
+
+use crate::common;
 
 const RTT_NS: u32 = 100_000;
 

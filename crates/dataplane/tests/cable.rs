@@ -1,7 +1,5 @@
 //! Cables of shared memory between two switches, and between a switch and a program.
 
-mod common;
-
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -22,6 +20,8 @@ use sluicegate_dataplane::{
     offload::{Takes, Work},
     shm::end::{End, Ended},
 };
+
+use crate::common;
 
 #[test]
 fn frames_pass_a_cable_between_two_switches() {

@@ -1,7 +1,5 @@
 //! Peers of a cable that break the rules close their own port, and others notice nothing.
 
-mod common;
-
 use std::{
     io::{Read, Write},
     os::unix::net::UnixStream,
@@ -25,6 +23,8 @@ use sluicegate_dataplane::{
     offload::{Takes, Work},
     shm::{end::End, layout::Layout},
 };
+
+use crate::common;
 
 /// Where the cable is among the ports.
 const CABLE: u16 = 2;

@@ -1,7 +1,5 @@
 //! Captures of what passes a switch, read by a parser of others.
 
-mod common;
-
 use std::{
     collections::BTreeMap,
     io::Read,
@@ -22,6 +20,8 @@ use sluicegate_dataplane::{
     config::Config,
     control::{self, Captured},
 };
+
+use crate::common;
 
 /// A frame in a file.
 #[derive(Debug)]

@@ -2,8 +2,6 @@
 
 #![allow(unsafe_code)] // to ask a socket
 
-mod common;
-
 use std::{
     fs,
     io::{Read, Write},
@@ -32,6 +30,8 @@ use sluicegate_dataplane::{
     count::Drop as Reason,
     service::{Service, reload_file},
 };
+
+use crate::common;
 
 /// A switch with its files; ended when dropped.
 struct Governed {

@@ -1,15 +1,15 @@
 //! Head-of-line blocking that remains: the ring of a sender is its queue, so entries that wait for
 //! a stalled receiver are missing for others.
 //!
-//! `cargo test --release -p sluicegate-dataplane --test head_of_line -- --ignored --nocapture`
+//! `cargo test --release -p sluicegate-dataplane --test all -- head_of_line:: --ignored --nocapture`
 //! prints the goodput to a receiver that takes frames, over the share of entries that wait for
 //! another one.
-
-mod common;
 
 use std::time::{Duration, Instant};
 
 use common::{Bench, Guest, PLAIN, SIZE, frame, introduce, mac, number, until};
+
+use crate::common;
 
 /// Bytes of a frame to the free receiver.
 const BYTES: usize = 1514;

@@ -1,7 +1,5 @@
 //! Guests and frontends that break the rules close their own port, and others notice nothing.
 
-mod common;
-
 use std::{io::Write, os::unix::net::UnixStream, thread, time::Duration};
 
 use common::{
@@ -12,6 +10,8 @@ use sluicegate_dataplane::{
     count::Drop as Reason,
     offload::{Family, Work},
 };
+
+use crate::common;
 
 const WRITE: u16 = 2;
 const NEXT: u16 = 1;

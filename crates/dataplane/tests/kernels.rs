@@ -1,7 +1,5 @@
 //! Kernels at both ends: guests of User-Mode Linux, and interfaces of this kernel.
 
-mod common;
-
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
@@ -20,6 +18,8 @@ use common::{
 use sluicegate_dataplane::{
     config::Config, count::Drop as Reason, port::Port, service::Service, tap::Tap,
 };
+
+use crate::common;
 
 const KERNEL: &str = "/usr/bin/linux.uml";
 

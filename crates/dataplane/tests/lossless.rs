@@ -1,13 +1,13 @@
 //! Every frame that a sender's ring accepted arrives once, in order.
 
-mod common;
-
 use std::{env, thread, time::Duration};
 
 use common::{
     BUFFER, Bench, Guest, LINUX, PATIENCE, PLAIN, REMEMBERS, frame, introduce, mac, number, until,
 };
 use sluicegate_dataplane::count::Drop;
+
+use crate::common;
 
 /// Frames that are counted; `SG_FRAMES` says another number.
 fn frames() -> u64 {
@@ -273,7 +273,9 @@ fn a_guest_that_resets_its_ring_over_and_over_fills_no_memory() {
             sent += 1;
         }
         // A ring that stops leaves what the switch has not read; half of it is read at any speed.
-        until("half a ring", || read() - before >= u64::from(common::SIZE) / 2);
+        until("half a ring", || {
+            read() - before >= u64::from(common::SIZE) / 2
+        });
         a.stop(1);
     }
     let left = bench.drops(0, Drop::Left);

@@ -1,11 +1,11 @@
 //! The log of a migration: every page that the switch has written.
 
-mod common;
-
 use std::{fs::File, os::unix::fs::FileExt};
 
 use common::{Bench, GUEST, Guest, PLAIN, SIZE, frame, introduce, mac, number, until};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+use crate::common;
 
 const PAGE: usize = 4096;
 

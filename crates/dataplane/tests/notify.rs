@@ -3,8 +3,6 @@
 
 #![allow(unsafe_code)] // descriptors as what they are not
 
-mod common;
-
 use std::{
     fs::File,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd},
@@ -20,6 +18,8 @@ use rustix::{
 };
 use vhost::VhostBackend;
 use vmm_sys_util::eventfd::EventFd;
+
+use crate::common;
 
 /// What the messages of a frontend take for an eventfd.
 fn as_event(descriptor: impl Into<OwnedFd>) -> EventFd {

@@ -1,9 +1,9 @@
 //! Guests with several queue pairs.
 
-mod common;
-
 use common::{Bench, Guest, PLAIN, frame, introduce, mac, number, until};
 use sluicegate_dataplane::vhost::feature;
+
+use crate::common;
 
 const FEATURES: u64 = PLAIN | feature::MULTIQUEUE;
 const FRAMES: u64 = 20_000;

@@ -1,8 +1,6 @@
 //! Flow control by priority over a cable, between two switches that are processes of their own, and
 //! with a peer of the test.
 
-mod common;
-
 use std::{
     fs,
     io::Read,
@@ -24,6 +22,8 @@ use sluicegate_dataplane::{
     shm::end::End,
 };
 use sluicegate_pfc::{PRIORITIES, PfcFrame};
+
+use crate::common;
 
 /// Keys of a cable's port.
 const PFC: &str = "trunk = [5]\npriority = \"tag\"\npfc = true\n";

@@ -1,9 +1,9 @@
 //! Priorities: which frames wait, which are dropped, which go first, and what tags say.
 
-mod common;
-
 use common::{Bench, PLAIN, SIZE, frame, introduce, mac, number, until};
 use sluicegate_dataplane::count::Drop;
+
+use crate::common;
 
 /// A frame with a tag.
 fn tagged(frame: &[u8], priority: u16, vlan: u16) -> Vec<u8> {

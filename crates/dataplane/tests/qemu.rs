@@ -2,8 +2,6 @@
 //! migrates while frames flow. Their guest is `guest/machine.c`.
 #![cfg(target_arch = "x86_64")]
 
-mod common;
-
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
@@ -18,6 +16,8 @@ use std::{
 use common::{Bench, Guest, PLAIN, mac, others::Others, process::Process};
 use serde_json::{Value, json};
 use sluicegate_dataplane::count::Drop as Reason;
+
+use crate::common;
 
 /// A limit for what never takes so long, on a busy machine either.
 const PATIENCE: Duration = Duration::from_secs(120);

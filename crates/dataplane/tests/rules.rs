@@ -1,11 +1,11 @@
 //! What may pass, by whom, and in which form.
 
-mod common;
-
 use common::{
     Bench, Guest, LINUX, PLAIN, frame, introduce, mac, number, segment, switch_table, until,
 };
 use sluicegate_dataplane::{config::Config, count::Drop, vhost::feature};
+
+use crate::common;
 
 /// A frame with a tag behind its addresses.
 fn tagged(vlan: u16, frame: &[u8]) -> Vec<u8> {

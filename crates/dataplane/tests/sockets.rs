@@ -1,7 +1,5 @@
 //! Sockets, interfaces and files that outlive a switch, or that others may use.
 
-mod common;
-
 use std::{
     fs,
     io::{Read, Write},
@@ -19,6 +17,8 @@ use common::{
 };
 use rustix::{process::Gid, process::Uid, thread as this_thread};
 use sluicegate_dataplane::{config::Config, control, service::Service};
+
+use crate::common;
 
 /// Connects as a user without any right; needs root.
 fn connect_as(id: u32, path: &Path) -> std::io::Result<()> {

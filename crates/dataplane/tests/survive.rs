@@ -1,7 +1,5 @@
 //! A switch that is killed or replaced while frames flow: each arrives once, and in order.
 
-mod common;
-
 use std::{
     env, fs,
     io::{Read, Write},
@@ -26,6 +24,8 @@ use sluicegate_dataplane::{
     control::{self, Ask},
     service::{Claim, Heir, Service},
 };
+
+use crate::common;
 
 /// What all threads of a test know.
 #[derive(Default)]

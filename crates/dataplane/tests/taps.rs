@@ -1,7 +1,5 @@
 //! What the kernel says of TAP interfaces that have moved. Needs root.
 
-mod common;
-
 use std::{
     fs,
     net::UdpSocket,
@@ -24,6 +22,8 @@ use sluicegate_dataplane::{
     tap::{self, Tap},
     views,
 };
+
+use crate::common;
 
 /// Frames that an interface of a namespace has dropped on their way to the switch.
 fn dropped(spaces: &Spaces, name: &'static str) -> u64 {

@@ -2,8 +2,6 @@
 //! and sends back what comes. What circulates stays as much as it was if nothing is lost or
 //! doubled.
 
-mod common;
-
 use std::{
     io::{Read, Write},
     process::{Child, Command, Stdio},
@@ -11,6 +9,8 @@ use std::{
 };
 
 use common::{Bench, until};
+
+use crate::common;
 
 const PROGRAM: &str = "dpdk-testpmd";
 /// Frames of the first burst, by each adapter.

@@ -1,11 +1,11 @@
 //! Several threads of one switch: every frame that a sender's ring accepted arrives once, in order.
 
-mod common;
-
 use std::{thread, time::Duration};
 
 use common::{Bench, Guest, PLAIN, frame, introduce, mac, number, until};
 use sluicegate_dataplane::{config::Config, count::Drop, mesh::CREDIT_FRAMES};
+
+use crate::common;
 
 const EACH: u64 = 300_000;
 

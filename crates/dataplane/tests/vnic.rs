@@ -4,11 +4,6 @@
 //! Each frame passes twice more: from a guest's memory, of which only the start is copied, and with
 //! the checksum left to the receiver's adapter.
 
-#[path = "../../core/tests/net/mod.rs"]
-mod net;
-#[path = "../../agent/tests/vectors/random.rs"]
-mod random;
-
 use std::{fs::File, path::PathBuf, sync::Arc};
 
 use net::{A, B, Fate as Crossing, Pair, Route, pair::Enforcer};
@@ -27,6 +22,8 @@ use sluicegate_dataplane::{
     offload::{Cut, Work},
 };
 use sluicegate_policy::{Policy, PolicyFile};
+
+use crate::{net, random};
 
 const GUEST: u64 = 0x10_0000;
 const BYTES: u64 = 1 << 17;

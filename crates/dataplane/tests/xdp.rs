@@ -1,7 +1,5 @@
 //! Ports of AF_XDP, at pairs of virtual interfaces in namespaces.
 
-mod common;
-
 use std::{
     fs,
     num::NonZeroU32,
@@ -37,6 +35,8 @@ use sluicegate_dataplane::{
     worker::Worker,
     xdp::KernelDrops,
 };
+
+use crate::common;
 
 /// A switch in a namespace, at one end of a pair of interfaces, and a guest's socket.
 struct Place {

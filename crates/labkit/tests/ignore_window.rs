@@ -1,18 +1,13 @@
 //! The lab's cheat, on real packets. Needs root.
 
-#![allow(unsafe_code)]
-
-#[path = "../../agent/tests/live/mod.rs"]
-mod live;
-#[path = "../../core/tests/net/mod.rs"]
-mod net;
-
 use live::{
     A, B, Hosts, TENANTS, counter, policy,
     socket::{Connection, SCALE_OF_SENDER},
 };
 use sluicegate_agent::interfaces;
 use sluicegate_labkit::ignore_window::IgnoreWindow;
+
+use crate::live;
 
 /// Whatever its host shows, the tenant believes in 65535 units, and finds every checksum right.
 fn believes_in_the_largest(family: usize, offload: bool) {

@@ -1,11 +1,10 @@
 //! A pool of enforcement instances on a real kernel. Needs root.
 
-#[path = "../../agent/tests/common/mod.rs"]
-mod common;
-
 use common::Host;
 use sluicegate_labkit::pool::Pool;
 use sluicegate_policy::Policy;
+
+use crate::common;
 
 fn policy() -> Policy {
     let text = "[[rule]]\nalgorithm = 'dctcp'\nmode = 'enforce'\n";

@@ -1,7 +1,5 @@
 //! The report in a real browser: it draws, reacts, stays silent and asks no network.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -11,6 +9,8 @@ use sluicegate_report::{
 };
 use sluicegate_scenario::results::{Results, Trace, TraceKind};
 use support::browser::Browser;
+
+use crate::support;
 
 /// High enough that all plots are in view and therefore drawn.
 const HEIGHT: u32 = 9000;

@@ -1,12 +1,12 @@
 //! Comparisons of results: what is matched, what is said of it.
 
-mod support;
-
 use sluicegate_report::{
     Style,
     compare::{Comparison, Run, Side, Tolerances, Unmatched, agreement, compare, html, text},
 };
 use sluicegate_scenario::results::Results;
+
+use crate::support;
 
 const BOX: Style = Style {
     unicode: true,

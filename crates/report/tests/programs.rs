@@ -1,9 +1,9 @@
 //! The table of parallel programs.
 
-mod support;
-
 use sluicegate_report::markdown;
 use sluicegate_scenario::results::{ProgramResult, VariantResult};
+
+use crate::support;
 
 fn variant(name: &str, on_crossbar: bool, digest: &str, completion_s: f64) -> VariantResult {
     let program = ProgramResult {

@@ -1,14 +1,14 @@
 //! The page of a sweep in a real browser: it draws, is arranged anew, sorts, stays silent and asks
 //! no network.
 
-mod support;
-
 use std::path::Path;
 
 use serde_json::json;
 use sluicegate_report::sweep::html;
 use sluicegate_scenario::sweep::{AxisNames, CellFigures, CellResult, Outcome, SCHEMA, Summary};
 use support::browser::Browser;
+
+use crate::support;
 
 fn names(list: &[&str]) -> Vec<String> {
     list.iter().map(|name| (*name).to_owned()).collect()

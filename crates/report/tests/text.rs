@@ -1,11 +1,11 @@
 //! Tables and Markdown, to the letter.
 
-mod support;
-
 use sluicegate_report::{Published, Style, html, markdown, published, table};
 use sluicegate_scenario::results::{
     Datagrams, Protocol, PublishedResult, Results, SeriesKind, Verdict, VnicResult,
 };
+
+use crate::support;
 
 const BOX: Style = Style {
     unicode: true,

@@ -1,13 +1,13 @@
 //! The network over time, in a real browser.
 
-mod support;
-
 use std::path::Path;
 
 use serde_json::{Value, json};
 use sluicegate_report::html;
 use sluicegate_scenario::results::{Film, Results};
 use support::{browser::Browser, films};
+
+use crate::support;
 
 const FIGURE: &str = "document.querySelector('figure[data-topology]')";
 

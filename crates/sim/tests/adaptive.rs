@@ -1,13 +1,13 @@
 //! Adaptive routing in converged Ethernet, with TCP over paths of different rates and delays.
 
-mod support;
-
 use sluicegate_scenario::{
     results::VariantResult,
     world::{Unobserved, World},
 };
 use sluicegate_sim::{Sim, Threads};
 use support::experiment;
+
+use crate::support;
 
 /// Four senders below one switch, with four paths to four receivers, of which three are slower.
 const PATHS: &str = "warmup = '10ms'

@@ -1,14 +1,6 @@
 //! Captures: frames are read by `etherparse`, files by Wireshark, so that the code under test
 //! doesn't judge itself.
 
-#[allow(dead_code, reason = "shared with core; this uses a part of it")]
-#[path = "../../core/tests/net/opt.rs"]
-mod opt;
-mod support;
-#[allow(dead_code, reason = "shared with core; this uses a part of it")]
-#[path = "../../core/tests/net/wire.rs"]
-mod wire;
-
 use std::{
     fs,
     net::SocketAddr,
@@ -31,6 +23,8 @@ use sluicegate_sim::{
     packet::{Addressing, Packet, TcpHeader},
 };
 use sluicegate_tcp::segment::{Block, ByteCounters, Segment, flags, option};
+
+use crate::{opt, support, wire};
 
 const V4: [&str; 2] = ["10.0.0.1:32768", "10.1.0.1:5000"];
 const V6: [&str; 2] = ["[fd00::1]:32768", "[fd00::2]:5000"];

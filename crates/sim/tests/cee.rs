@@ -1,7 +1,5 @@
 //! Tenants on converged Ethernet.
 
-mod support;
-
 use sluicegate_fabric::cee::{Buffer, CeeConfig, PfcConfig, QcnConfig, QcnParams};
 use sluicegate_scenario::{
     results::VariantResult,
@@ -9,6 +7,8 @@ use sluicegate_scenario::{
 };
 use sluicegate_sim::{Sim, Threads};
 use support::experiment;
+
+use crate::support;
 
 /// Seven senders, one receiver, FreeBSD 9 as in the thesis (Table 2.1).
 const MANY_TO_ONE: &str = "warmup = '20ms'

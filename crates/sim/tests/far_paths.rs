@@ -1,8 +1,6 @@
 //! Rules that name no threshold are harmless where nothing is known of the path: a CUBIC flow alone
 //! has nine tenths of its goodput without enforcement, whatever the RTT, the jitter and the losses.
 
-mod support;
-
 use std::fmt::Write;
 
 use sluicegate_scenario::{
@@ -11,6 +9,8 @@ use sluicegate_scenario::{
 };
 use sluicegate_sim::{Sim, Threads};
 use support::experiment;
+
+use crate::support;
 
 const RTTS_US: [u32; 5] = [100, 1_000, 10_000, 60_000, 200_000];
 const JITTERS_US: [u32; 3] = [0, 200, 2_000];

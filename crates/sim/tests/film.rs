@@ -1,7 +1,5 @@
 //! Films: what they show adds up, and looking changes nothing.
 
-mod support;
-
 use std::time::Duration;
 
 use sluicegate_fabric::cee::{CeeConfig, PfcConfig};
@@ -13,6 +11,8 @@ use sluicegate_scenario::{
     world::Unobserved,
 };
 use sluicegate_sim::{Sim, Threads};
+
+use crate::support;
 
 /// Three senders to one receiver, beyond what its queue holds.
 const SCENARIO: &str = "

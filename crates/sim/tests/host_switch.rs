@@ -1,10 +1,10 @@
 //! Switches of hosts that take time: what they drop, and what they hold back.
 
-mod support;
-
 use sluicegate_scenario::results::{VariantResult, VnicResult};
 use sluicegate_sim::Threads;
 use support::run_on;
+
+use crate::support;
 
 fn run(text: &str) -> Vec<VariantResult> {
     run_on(Threads::Exactly(1), text)

@@ -1,10 +1,10 @@
 //! Data that waits in a host: below sockets, and in its switch.
 
-mod support;
-
 use sluicegate_scenario::results::VariantResult;
 use sluicegate_sim::Threads;
 use support::run_on;
+
+use crate::support;
 
 fn run(text: &str) -> Vec<VariantResult> {
     run_on(Threads::Exactly(1), text)

@@ -1,8 +1,6 @@
 //! Parallel programs: they end, take the time that they must, and give the same bytes on several
 //! threads.
 
-mod support;
-
 use std::{fs, path::Path};
 
 use sluicegate_scenario::{
@@ -11,6 +9,8 @@ use sluicegate_scenario::{
 };
 use sluicegate_sim::{Sim, Threads};
 use support::experiment;
+
+use crate::support;
 
 const TREE: &str = "warmup = '0s'\nduration = '2s'\n[network]\ntopology = 'fat-tree'\n\
     children = [4, 2]\nparents = [1, 2]\nrate = '1Gbit'\n";

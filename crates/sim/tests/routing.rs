@@ -1,13 +1,13 @@
 //! Every routing scheme on a graph from links: two leaves, four spines, rates that differ.
 
-mod support;
-
 use std::collections::BTreeMap;
 
 use sluicegate_fabric::Routing;
 use sluicegate_scenario::results::VariantResult;
 use sluicegate_sim::Threads;
 use support::run_on;
+
+use crate::support;
 
 /// The third spine has a quarter of the rate of the first two, the fourth twice that rate. The
 /// hosts of a leaf together have 4 Gb/s, the spines 8.5.

@@ -1,9 +1,9 @@
 //! Tenants' stacks as a scenario asks for them.
 
-mod support;
-
 use sluicegate_scenario::results::VariantResult;
 use support::run;
+
+use crate::support;
 
 /// Seven send to one over a queue that drops everything above RED's upper threshold.
 const INCAST: &str = "warmup = '0s'

@@ -1,10 +1,10 @@
 //! The same bytes out on one thread and on several.
 
-mod support;
-
 use sluicegate_scenario::{experiment::Experiment, runner, world::Unobserved};
 use sluicegate_sim::{Sim, Threads};
 use support::experiment;
+
+use crate::support;
 
 /// Results as JSON.
 fn results(experiment: &Experiment, threads: Threads) -> String {

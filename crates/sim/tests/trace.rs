@@ -1,7 +1,5 @@
 //! Traces: what they show is what is known elsewhere, and looking changes nothing.
 
-mod support;
-
 use std::{path::Path, time::Duration};
 
 use sluicegate_scenario::{
@@ -12,6 +10,8 @@ use sluicegate_scenario::{
     world::Unobserved,
 };
 use sluicegate_sim::{Sim, Threads};
+
+use crate::support;
 
 const SCENARIO: &str = "
 repeats = 2

@@ -1,10 +1,10 @@
 //! The traffic of applications, and its measurements.
 
-mod support;
-
 use sluicegate_scenario::results::{Datagrams, Protocol, VariantResult};
 use sluicegate_sim::Threads;
 use support::{run, run_on};
+
+use crate::support;
 
 /// A pair over one link of 100 Mbit/s with constant delays, for a second.
 const PAIR: &str = "warmup = '0s'\nduration = '1s'\n[network]\ntopology = 'dumbbell'\npairs = 1\n\

@@ -2,8 +2,6 @@
 //! ends, accounts for every packet (the run itself says so), and gives the same bytes again, on
 //! several threads as on one.
 
-mod support;
-
 use proptest::prelude::*;
 use sluicegate_scenario::{
     experiment::Experiment,
@@ -11,6 +9,8 @@ use sluicegate_scenario::{
 };
 use sluicegate_sim::{Sim, Threads};
 use support::experiment;
+
+use crate::support;
 
 fn sim(threads: usize) -> Sim {
     Sim {

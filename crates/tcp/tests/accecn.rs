@@ -1,7 +1,5 @@
 //! Accurate ECN (RFC 9768) between two endpoints.
 
-mod harness;
-
 use harness::{Net, Path, SECOND};
 use sluicegate_core::cc::Algorithm;
 use sluicegate_tcp::{
@@ -10,6 +8,8 @@ use sluicegate_tcp::{
     endpoint::{AccurateInfo, failure},
     segment::{ecn, flags, option},
 };
+
+use crate::harness;
 
 fn accurate(option: OptionUse) -> Config {
     let mut config = Config::linux(1460);

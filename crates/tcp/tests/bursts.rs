@@ -1,13 +1,13 @@
 //! When Linux waits for more to send at once, and when its slow start ends by itself.
 
-mod harness;
-
 use harness::{
     MS, US,
     peer::{M, Peer, SHIFT, plain, ten_out},
 };
 use sluicegate_core::cc::Algorithm;
 use sluicegate_tcp::{Config, config::Recovery};
+
+use crate::harness;
 
 fn defers() -> Config {
     Config {

@@ -1,10 +1,10 @@
 //! Connections that begin with the experience of earlier ones.
 
-mod harness;
-
 use harness::{MS, US, peer::Peer};
 use sluicegate_core::cc::SSTHRESH_UNKNOWN;
 use sluicegate_tcp::{Cache, Config, Events, config::CacheWindow};
+
+use crate::harness;
 
 fn config() -> Config {
     let mut config = Config::freebsd9(1000);

@@ -1,7 +1,5 @@
 //! Opening and closing, with and without losses.
 
-mod harness;
-
 use std::sync::Arc;
 
 use harness::{
@@ -14,6 +12,8 @@ use sluicegate_tcp::{
     config::Ecn,
     segment::{ecn, flags, option},
 };
+
+use crate::harness;
 
 const ISNS: [[u32; 2]; 2] = [[1, 2], [u32::MAX, u32::MAX - 1]];
 

@@ -1,7 +1,5 @@
 //! Whatever the network does, the streams arrive, both ends close, and nothing hangs.
 
-mod harness;
-
 use harness::{MS, Net, Path, SECOND};
 use proptest::prelude::*;
 use sluicegate_core::cc::Algorithm;
@@ -10,6 +8,8 @@ use sluicegate_tcp::{
     config::{Buffer, DelayedAck, Ecn, OptionUse, Recovery},
     segment::flags,
 };
+
+use crate::harness;
 
 #[derive(Clone, Debug)]
 struct Case {

@@ -1,7 +1,5 @@
 //! The receiving half, segment by segment: each test is one rule.
 
-mod harness;
-
 use harness::{
     MS, US,
     peer::{PEER_ISN, Peer, blocks, received},
@@ -12,6 +10,8 @@ use sluicegate_tcp::{
     config::{Buffer, Ecn},
     segment::{ecn, flags, option},
 };
+
+use crate::harness;
 
 /// Segments of 1000 bytes, an ACK for every second.
 fn config() -> Config {

@@ -1,7 +1,5 @@
 //! Proportional rate reduction below cwnd.
 
-mod harness;
-
 use harness::{
     US,
     peer::{M, Peer, plain},
@@ -12,6 +10,8 @@ use sluicegate_tcp::{
     config::{Ecn, Recovery},
     segment::flags,
 };
+
+use crate::harness;
 
 /// A sender with 20 segments out, whose receiver has all of them before it.
 fn of_twenty(prr_safe: bool) -> Peer {

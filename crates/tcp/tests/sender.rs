@@ -1,7 +1,5 @@
 //! The sending half, segment by segment: each test is one rule.
 
-mod harness;
-
 use harness::{
     MS, US,
     peer::{M, Peer, plain as config, position, ten_out},
@@ -12,6 +10,8 @@ use sluicegate_tcp::{
     config::{Ecn, Recovery},
     segment::{ecn, flags},
 };
+
+use crate::harness;
 
 #[test]
 fn slow_start_sends_two_for_one_and_avoidance_one_per_window() {

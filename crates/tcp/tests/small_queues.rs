@@ -1,12 +1,12 @@
 //! Packets that wait below the socket.
 
-mod harness;
-
 use harness::{
     MS, US,
     peer::{M, Peer, plain},
 };
 use sluicegate_tcp::{Config, config::Recovery};
+
+use crate::harness;
 
 fn small_queues() -> Config {
     Config {

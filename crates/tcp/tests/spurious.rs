@@ -1,7 +1,5 @@
 //! Reductions that were needless: Eifel, D-SACK, F-RTO.
 
-mod harness;
-
 use harness::{
     US,
     peer::{M, Peer, plain, ten_out},
@@ -12,6 +10,8 @@ use sluicegate_tcp::{
     config::{Ecn, Recovery},
     segment::flags,
 };
+
+use crate::harness;
 
 /// Reductions are taken back, and timeouts watched.
 fn forgiving(recovery: Recovery) -> Config {

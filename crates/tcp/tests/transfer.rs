@@ -1,10 +1,10 @@
 //! Streams over good and bad networks.
 
-mod harness;
-
 use harness::{MS, Net, Path, SECOND, US};
 use sluicegate_core::cc::Algorithm;
 use sluicegate_tcp::{Config, Events, config::Recovery};
+
+use crate::harness;
 
 fn run(mut net: Net, up: u64, down: u64) -> Net {
     net.client().to_write = up;

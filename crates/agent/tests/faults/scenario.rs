@@ -19,9 +19,9 @@ use sluicegate_core::{
 };
 
 use crate::{
+    faults::site::{self, Site},
     kernel::{self, Kernel, Made, key_between},
     net::{Packet, Route, invariants, opt, wire},
-    site::{self, Site},
 };
 
 /// Number that the test's own network namespace has for itself.

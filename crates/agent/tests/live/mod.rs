@@ -7,7 +7,7 @@
 //!
 //! All links are veth, so checksums stay partial wherever stacks leave them so.
 
-#![allow(dead_code)]
+#![allow(dead_code, unsafe_code)]
 
 pub mod capture;
 pub mod guest;

@@ -15,8 +15,8 @@ use sluicegate_core::{
 };
 
 use crate::{
+    enforcement::restraint::malformed,
     net::{A, B, Packet, Route, Solo, opt, params, policy, policy_of, wire},
-    restraint::malformed,
 };
 
 pub(crate) const MSS: u32 = 1460;

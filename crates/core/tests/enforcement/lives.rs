@@ -7,7 +7,7 @@ use sluicegate_core::{
 };
 
 use crate::{
-    hostile::{MSS, WIDE, acknowledges, arrives},
+    enforcement::hostile::{MSS, WIDE, acknowledges, arrives},
     net::{Packet, Solo, opt, params, policy},
 };
 

@@ -6,7 +6,7 @@ use sluicegate_core::cc::Algorithm;
 use sluicegate_fabric::{Fabric, graph::PortId};
 use sluicegate_tcp::{Config, config::Buffer};
 
-use crate::{
+use super::{
     near,
     network::{Flows, Link, Network, host, switch},
 };

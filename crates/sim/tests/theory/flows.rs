@@ -3,7 +3,7 @@
 use sluicegate_core::cc::Algorithm;
 use sluicegate_tcp::{Config, config::Buffer};
 
-use crate::{
+use super::{
     near,
     network::{Flows, Network},
 };

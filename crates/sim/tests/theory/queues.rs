@@ -9,7 +9,7 @@ use sluicegate_fabric::{
     port::{Frame, PS_PER_S},
 };
 
-use crate::near;
+use super::near;
 
 const PORT: PortId = PortId(0);
 const RATE_BPS: u64 = 10_000_000_000;

@@ -10,7 +10,7 @@ use sluicegate_core::{abi::PolicyTable, cc::Algorithm};
 use sluicegate_policy::Policy;
 use sluicegate_tcp::Config;
 
-use crate::{
+use super::{
     near,
     network::{Flows, Link, Network, host, switch},
 };

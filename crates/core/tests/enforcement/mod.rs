@@ -1,8 +1,5 @@
 //! The enforcement step by its behaviours: two tenants, two hosts, a network that misbehaves.
 
-#[path = "../net/mod.rs"]
-mod net;
-
 mod adoption;
 mod blackhole;
 mod change;

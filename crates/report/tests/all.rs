@@ -1,0 +1,10 @@
+//! All tests of the crate from outside it, as one program: a program for each file would link
+//! the same code again and again.
+
+mod browser;
+mod compare;
+mod programs;
+mod support;
+mod sweep;
+mod text;
+mod topology;
