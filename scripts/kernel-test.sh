@@ -30,7 +30,7 @@ MEMORY_MB=1024
 LANES_TESTS=("acceptance agent/vectors agent/cc_vectors agent/charge agent/faults agent agent/strangers"
 	"agent/instance agent/live_edit agent/live_adopt agent/live_hostile labkit/ignore_window agent/reload")
 LANES_TESTS[0]+=" labkit labkit/pool labkit/switch_port labkit/tenant_cc"
-# Doctor and agent load all programs, the tenants' stacks too. A TEST may name one of its tests.
+# Doctor and agent load all programs, the tenants' stacks too.
 LANES_VERIFIER=("acceptance agent:vectors::random_frames_are_the_same agent:vectors::conversations_are_the_same")
 LANES_REFUSAL=("refusal")
 # Tests that take minutes there and say little of a kernel; TEST may name them all the same.

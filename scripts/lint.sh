@@ -76,13 +76,24 @@ lint_lengths() {
 
 # Of a crate whose tests are one program, a file that it does not name would never run.
 lint_tests() {
-	local file name
-	for file in crates/*/tests/all.rs; do
-		for file in "${file%/*}"/*.rs; do
-			name=${file##*/}
-			grep -qx "mod ${name%.rs};" "${file%/*}/all.rs" || grep -qx "path = \"tests/$name\"" "${file%/*/*}/Cargo.toml" ||
-				fail "$file: no module of all.rs beside it, so that its tests never run"
+	local all file name
+	for all in crates/*/tests/all.rs; do
+		for file in "${all%/*}"/*.rs "${all%/*}"/*/{mod,main}.rs; do
+			[ -f "$file" ] || continue
+			name=${file#"${all%/*}/"}
+			grep -qx "mod ${name%%[./]*};" "$all" || grep -qx "path = \"tests/$name\"" "${all%/*/*}/Cargo.toml" ||
+				fail "$file: not a module of $all, so that its tests never run"
 		done
+	done
+}
+
+# What is installed and measured has no crate with less optimisation.
+lint_profiles() {
+	local profile
+	levels() { sed -n "/^\[profile\.$1\.package\]/,/^\$/ s/ = { opt-level = $2 }\$//p" Cargo.toml; }
+	for profile in dist bench; do
+		[ "$(levels release 1)" = "$(levels "$profile" 3)" ] ||
+			fail "Cargo.toml: [profile.$profile.package] has other crates than [profile.release.package]"
 	done
 }
 
@@ -106,7 +117,7 @@ lint_docs() {
 	scripts/check-docs.sh || fail "documents: links, anchors or lists"
 }
 
-# A tool that CI has and a Debian compiler has not (clippy) is named, not passed over.
+# Without clippy the rest is checked, and the lack is said.
 lint_rust() {
 	local fuzzer
 	cargo fmt --all --check || fail "cargo fmt --all would change files"
@@ -153,6 +164,7 @@ base=${1:-}
 lint_licences
 lint_lengths
 lint_tests
+lint_profiles
 lint_comments
 ! touched '^crates/core/c/' || lint_headers
 ! touched '^crates/trace/c/' || lint_interposer

@@ -1,13 +1,15 @@
 //! Head-of-line blocking that remains: the ring of a sender is its queue, so entries that wait for
 //! a stalled receiver are missing for others.
 //!
-//! `cargo test --release -p sluicegate-dataplane --test all -- head_of_line:: --ignored --nocapture`
+//! ```text
+//! cargo test --release -p sluicegate-dataplane --test all -- head_of_line:: --ignored --nocapture
+//! ```
 //! prints the goodput to a receiver that takes frames, over the share of entries that wait for
 //! another one.
 
 use std::time::{Duration, Instant};
 
-use common::{Bench, Guest, PLAIN, SIZE, frame, introduce, mac, number, until};
+use common::{Bench, Guest, PATIENCE, PLAIN, SIZE, frame, introduce, mac, number, until};
 
 use crate::common;
 
@@ -16,12 +18,12 @@ const BYTES: usize = 1514;
 /// Entries of the sender's ring that wait, in percent of it.
 const PERCENT: [u64; 6] = [0, 25, 50, 75, 90, 100];
 
-/// Sends so many numbered frames to the free receiver until all have come, or none comes for a
-/// while; how many came, and in which time.
-fn run(sender: &mut Guest, free: &mut Guest, frames: u64) -> (u64, Duration) {
+/// Sends so many numbered frames to the free receiver until all have come, or none comes for as
+/// long as `patience`; how many came, and in which time.
+fn run(sender: &mut Guest, free: &mut Guest, frames: u64, patience: Duration) -> (u64, Duration) {
     let (start, mut last) = (Instant::now(), Instant::now());
     let (mut sent, mut came) = (0, 0);
-    while came < frames && last.elapsed() < Duration::from_millis(500) {
+    while came < frames && last.elapsed() < patience {
         while sent < frames && sender.send(&frame(mac(3), mac(1), sent, BYTES)) {
             sent += 1;
         }
@@ -53,9 +55,12 @@ fn goodput(percent: u64, frames: u64) -> f64 {
     let waits = || bench.waiting(1).0.iter().map(|it| it.1 as u64).sum::<u64>();
     until("the stalled ones wait", || waits() == waiting);
     until("others are free", || a.room() as u64 == ring - waiting);
-    let (came, time) = run(&mut a, &mut free, frames);
     // A full ring takes no frame for anybody.
-    let expected = if waiting == ring { 0 } else { frames };
+    let (expected, patience) = match waiting == ring {
+        true => (0, Duration::from_millis(500)),
+        false => (frames, PATIENCE),
+    };
+    let (came, time) = run(&mut a, &mut free, frames, patience);
     assert_eq!(came, expected, "with {waiting} entries that wait");
     // The stalled one goes on: everything comes, in order, and the ring is free again.
     for number in 0..ring + waiting {

@@ -20,10 +20,15 @@ const INDIRECT: u16 = 4;
 /// Lets a hostile guest do something, and checks that its port is closed for this reason, that
 /// others go on, and that a guest that behaves can connect to the port again.
 fn closes(reason: &str, attack: impl Fn(&mut Guest)) {
+    closes_at(reason, |_, bad| attack(bad));
+}
+
+/// Likewise, at this switch.
+fn closes_at(reason: &str, attack: impl Fn(&Bench, &mut Guest)) {
     let bench = Bench::new("", &[("a", ""), ("b", ""), ("bad", "")]);
     let others = Others::begin(["a", "b"].map(|port| bench.guest(port, PLAIN)));
     let mut bad = bench.guest("bad", LINUX);
-    attack(&mut bad);
+    attack(&bench, &mut bad);
     until(reason, || {
         bench
             .ask(|worker| worker.engine.bay_mut(2).and_then(|bay| bay.closed.clone()))
@@ -63,9 +68,13 @@ fn an_index_that_jumps() {
 /// The switch has read some of its receive buffers ahead when they are taken back.
 #[test]
 fn an_index_that_goes_back() {
-    closes("its index goes back", |bad| {
+    closes_at("its index goes back", |bench, bad| {
         until("a frame", || bad.receive.used_index.load() > 0);
-        bad.receive.available_index.store(100);
+        // Beyond the chains that the switch has read ahead, and before the last that it knows.
+        common::halted(&bench.service, || {
+            let used = bad.receive.used_index.load();
+            bad.receive.available_index.store(used + 100);
+        });
     });
 }
 

@@ -11,7 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Guest, PLAIN, SIZE, WAITS, cables::Place, frame, introduce, mac, number, until};
+use common::{
+    Guest, PATIENCE, PLAIN, SIZE, WAITS, cables::Place, frame, introduce, mac, number, until,
+};
 use serde_json::{Value, json};
 use sluicegate_dataplane::{
     capture::Asked,
@@ -177,7 +179,7 @@ fn switches_with_other_priorities_have_no_cable_and_both_say_which_side_has_what
 /// Sends frames from `sent` on as long as they go, until none has gone for a while.
 fn fill(guest: &mut Guest, to: u8, from: u8, mut sent: u64) -> u64 {
     let mut idle = Instant::now();
-    while idle.elapsed() < Duration::from_millis(300) {
+    while idle.elapsed() < Duration::from_secs(1) {
         if guest.send(&frame(mac(to), mac(from), sent, 60)) {
             sent += 1;
             idle = Instant::now();
@@ -349,7 +351,8 @@ fn a_peer_that_pauses_for_ever_stops_its_own_port_and_no_other() {
     until("a pause", || switch.pfc()["paused"] == json!([3]));
     let start = Instant::now();
     let (mut to_b, mut to_peer, mut lossy) = (0, 0, 0);
-    while start.elapsed() < Duration::from_secs(2) {
+    while start.elapsed() < Duration::from_secs(2) || switch.drops("stalled") < 100 {
+        assert!(start.elapsed() < PATIENCE, "{to_peer} frames for the peer");
         // All priorities, the lossy ones too, again and again.
         assert_eq!(end.send(&for_ever, Work::default()), Ok(true));
         if to_peer < 100 && a.send(&frame(mac(9), mac(1), to_peer, 60)) {

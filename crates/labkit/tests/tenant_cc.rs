@@ -102,7 +102,7 @@ impl Wire {
         }
     }
 
-    /// Packets that the queue has dropped since it is there.
+    /// Packets that the queue has dropped since it was made.
     fn dropped(&self) -> u64 {
         let output = Command::new("tc")
             .args([

@@ -7,7 +7,7 @@
 //! [b] eth0 10.9.0.2 ── tb ┘
 //! ```
 
-#![allow(dead_code)] // Each test file uses its own part of this.
+#![allow(dead_code)] // Each crate that has this uses a part of it.
 
 use std::{
     fs,

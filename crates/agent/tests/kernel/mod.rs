@@ -1,6 +1,6 @@
 //! The enforcement programs run on packets of our own (`BPF_PROG_TEST_RUN`), at times of our own.
 
-#![allow(dead_code, unsafe_code)]
+#![allow(unsafe_code)]
 
 use std::net::SocketAddr;
 

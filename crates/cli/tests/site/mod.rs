@@ -1,7 +1,5 @@
 //! A host with an agent, as a user sees it: what the tests of the command share.
 
-#![allow(dead_code)] // Each test file uses its own part of this.
-
 #[path = "../../../agent/tests/common/mod.rs"]
 pub mod common;
 

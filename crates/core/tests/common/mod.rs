@@ -1,8 +1,5 @@
 //! A bulk flow on a virtual clock: one ACK per segment, the window always full.
 
-// Each test binary uses a part of it.
-#![allow(dead_code)]
-
 use sluicegate_core::{
     abi::{ONE_Q10, Params},
     cc::{Ack, Algorithm, Cc},

@@ -7,7 +7,7 @@
 //! Frames are built and read by `etherparse`, so that the code under test doesn't judge itself.
 //! Whatever passes a host is checked by [`invariants`], in every test.
 
-// Each test binary uses a part of it.
+// Each crate that has this uses a part of it.
 #![allow(dead_code, unused_imports)]
 
 pub mod invariants;

@@ -1,6 +1,6 @@
 //! A guest with the driver of a network adapter, and the switch that it is tested with.
 
-#![allow(dead_code)] // each test program uses a part
+#![allow(dead_code)] // tests of `cli` and a benchmark use a part
 
 pub mod cables;
 pub mod others;
@@ -14,6 +14,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
+        mpsc::channel,
     },
     thread,
     time::{Duration, Instant},
@@ -80,6 +81,25 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(start.elapsed() < PATIENCE, "{what} did not happen");
         thread::sleep(Duration::from_micros(200));
     }
+}
+
+/// Does something while a switch's first thread does nothing.
+pub fn halted(service: &Service, what: impl FnOnce()) {
+    let (halts, halted) = channel();
+    let (go_on, goes_on) = channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let stands = service.handle().call(move |_| {
+                halts.send(()).expect("a test");
+                // An error means that the test is over.
+                let _ = goes_on.recv();
+            });
+            stands.expect("it runs");
+        });
+        halted.recv().expect("a switch");
+        what();
+        drop(go_on);
+    });
 }
 
 /// A running switch with its directory.

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
 };
@@ -13,15 +13,17 @@ use super::{Guest, frame, introduce, mac, number, until};
 /// Two guests that send to each other all the time.
 pub struct Others {
     ends: Arc<AtomicBool>,
-    thread: JoinHandle<u64>,
+    /// Frames that have come.
+    count: Arc<AtomicU64>,
+    thread: JoinHandle<()>,
 }
 
 impl Others {
     /// The first has address 1, the second 2.
     pub fn begin([mut a, mut b]: [Guest; 2]) -> Self {
         introduce(&mut [(&mut a, 1), (&mut b, 2)]);
-        let ends = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&ends);
+        let (ends, count) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let (asked, counted) = (Arc::clone(&ends), Arc::clone(&count));
         let thread = thread::spawn(move || {
             let mut count = 0;
             while !asked.load(Ordering::Relaxed) {
@@ -37,15 +39,23 @@ impl Others {
                 assert_eq!(number(&bytes), (1, count));
                 while a.receive().is_some() {}
                 count += 1;
+                counted.store(count, Ordering::Relaxed);
             }
-            count
         });
-        Self { ends, thread }
+        Self {
+            ends,
+            count,
+            thread,
+        }
     }
 
-    /// They end, and have gone on until now.
+    /// They go on after all that was done before, and end.
     pub fn end(self) {
+        let before = self.count.load(Ordering::Relaxed);
+        until("others to go on", || {
+            self.count.load(Ordering::Relaxed) > before || self.thread.is_finished()
+        });
         self.ends.store(true, Ordering::Relaxed);
-        assert!(self.thread.join().expect("others go on") > 0);
+        self.thread.join().expect("others go on");
     }
 }

@@ -1,6 +1,6 @@
 //! A tiny world for tests: two network namespaces over a veth.
 
-#![allow(dead_code)] // each test binary uses its part
+#![allow(dead_code)] // each of its programs uses its part
 
 use std::{
     fs::File,

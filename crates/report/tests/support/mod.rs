@@ -1,7 +1,5 @@
 //! Synthetic results for tests: invented distributions, no measurements.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
-
 use std::collections::BTreeMap;
 
 use sluicegate_scenario::results::{

@@ -1,6 +1,6 @@
 //! Helpers of several tests that work on a scenario's text.
 
-#![allow(dead_code, reason = "each test uses its part")]
+#![allow(dead_code, reason = "the test of allocations uses a part")]
 
 use std::path::Path;
 

@@ -1,7 +1,5 @@
 //! Two endpoints and a network between them, in virtual time.
 
-#![allow(dead_code, reason = "each test uses its part")]
-
 pub mod peer;
 
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
@@ -177,7 +175,6 @@ pub struct Traced {
     pub at_ns: u64,
     pub from: usize,
     pub segment: Segment,
-    pub dropped: bool,
 }
 
 /// The treatment of a segment on its way; `false` drops it.
@@ -239,7 +236,6 @@ impl Net {
             None => true,
         };
         let copies = 1 + u64::from(self.random.chance(self.path[from].duplication));
-        let mut dropped = true;
         for _ in 0..copies {
             if !kept {
                 break;
@@ -247,7 +243,6 @@ impl Net {
             let mut copy = segment;
             let at = self.path[from].carry(self.now_ns, &mut copy, &mut self.random);
             if let Some(at) = at {
-                dropped = false;
                 self.sequence += 1;
                 self.arriving.push(Some(copy));
                 let index = self.arriving.len() - 1;
@@ -260,7 +255,6 @@ impl Net {
                 at_ns: self.now_ns,
                 from,
                 segment,
-                dropped,
             });
         }
     }
