@@ -194,8 +194,10 @@ static int grows_by_what_is_acknowledged(sg_u32 algorithm)
 static void check_growth(const struct model *m)
 {
 	const struct sg_params *params = &m->host.policy.slots[0].params;
-	sg_u64 floor = 2 * sg_max64(MSS, sg_min32(m->largest, SG_MSS_JUMBO));
-	sg_u64 first = sg_max64(params->init_segments * (sg_u64)MSS, floor);
+	sg_u64 segment = sg_max64(MSS, sg_min32(m->largest, SG_MSS_JUMBO));
+	sg_u64 floor = 2 * segment;
+	/* A flow that is adopted begins with segments as large as its tenant has sent. */
+	sg_u64 first = sg_max64(params->init_segments * segment, floor);
 	sg_u64 most = first + m->acked;
 
 	if (!grows_by_what_is_acknowledged(params->algorithm) ||

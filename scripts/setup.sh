@@ -189,7 +189,7 @@ want_test() {
 	if ! cargo fmt --version >/dev/null 2>&1; then
 		need rustfmt-web "cargo fmt"
 	fi
-	# It serves the compiler that it is packaged with alone.
+	# Debian's clippy works with Debian's cargo alone.
 	if [[ " ${missing[*]} " == *" cargo-web "* ]] ||
 		{ [ "$(command -v cargo)" = /usr/bin/cargo ] && dpkg-query -W cargo-web >/dev/null 2>&1; }; then
 		cargo clippy --version >/dev/null 2>&1 || need rust-web-clippy "cargo clippy"
