@@ -173,12 +173,13 @@ said_by_the_program() {
 }
 said_by_the_program || { bad=$((bad + 1)); echo "disturbed of env.sh looks for other words than runs say"; }
 
-# has_test NAME: of a function, after its modules if it names some; or MODULE:: for a file of tests.
+# has_test PATTERN: of a function's whole name, after its modules if it names some; or MODULE:: for a
+# file of tests.
 has_test() {
 	local module=${1%%::*} function=${1##*::} crates=$SG_ROOT/crates
 	case $1 in
 	*::) compgen -G "$crates/*/tests/$module.rs" >/dev/null || compgen -G "$crates/*/tests/$module/mod.rs" >/dev/null ;;
-	*::*) grep -rlE "fn $function" "$crates"/*/{src,tests} | grep -qE "/$module(/|\.rs$)" ;;
+	*::*) grep -rlE "fn $function\b" "$crates"/*/{src,tests} | grep -qE "/$module(/|\.rs$)" ;;
 	*) grep -rqE "fn $function\b" "$crates"/*/{src,tests} ;;
 	esac
 }
@@ -188,7 +189,7 @@ names_exist() {
 	local name
 	for name in $(sed -n '/^TIMING_SENSITIVE=(/,/^)/ { s/^[A-Z_]*=(\|^)//; p }' "$SG_ROOT/scripts/test.sh") \
 		$(grep -ohE 'test\((=|/\^)[a-z_:]+' "$SG_ROOT"/{.config/nextest.toml,scripts/experiments.sh} | sed 's/.*[=^]//') \
-		$(grep -ohE -- '--test all -- [a-z_:]+' "$SG_ROOT"/scripts/*.sh "$SG_ROOT"/docs/*.md | sed 's/.* //') \
+		$(grep -ohE -- '--test all -- [a-z_:]+' "$SG_ROOT"/scripts/*.sh "$SG_ROOT"/docs/*.md | sed 's/.* //; /::$/!s/$/[a-z_]*/') \
 		$(grep -oE 'agent:[a-z_:]+' "$SG_ROOT/scripts/kernel-test.sh" | sed 's/agent://'); do
 		has_test "$name" || { echo "no test is called $name"; return 1; }
 	done
