@@ -39,8 +39,9 @@ pub(super) fn refuse_partial(config: &Config, netns: &str) -> Result<()> {
         Ok(None) => return Ok(()),
         Ok(Some(state)) => state,
         Err(error) if is_empty => bail!(
-            "{} is empty, and rules may be in force in network namespace {netns}: the state file of the last agent \
-             cannot be read ({error:#}); write the policy, or end enforcement first (sluicegate detach --all)",
+            "the policy file {} is empty, and the state file of the last agent in network namespace {netns} cannot \
+             be read ({error:#}), so that rules may be in force: write the policy, or end enforcement first \
+             (sluicegate detach --all)",
             path.display()
         ),
         Err(_) => return Ok(()),
@@ -55,9 +56,9 @@ pub(super) fn refuse_partial(config: &Config, netns: &str) -> Result<()> {
     let held = before.reload.and_then(|reload| reload.held_back);
     ensure!(
         held.is_none() || held != writing(path),
-        "{}: the last agent has held it back, since the policy may not be whole, and the file was not written since; \
+        "the policy file {} may not be whole: the last agent has held it back, and the file was not written since; \
          the {rules} rules in force in network namespace {netns} go on: write the policy again, or `touch` the file \
-         to put it in force",
+         to put the policy in force",
         path.display()
     );
     Ok(())
