@@ -102,7 +102,7 @@ impl Pins {
     /// The kernel refused.
     pub(crate) fn put_in_place(&self, next: &Path) -> Result<()> {
         let maps = self.maps();
-        let flags = if maps.exists() {
+        let flags = if self.try_exist()? {
             RenameFlags::RENAME_EXCHANGE
         } else {
             RenameFlags::empty()
@@ -117,9 +117,22 @@ impl Pins {
         &self.root
     }
 
-    /// True if an agent left pins here.
+    /// True if an agent left pins here, and this process may look.
     pub fn exist(&self) -> bool {
-        self.maps().is_dir()
+        self.try_exist().unwrap_or(false)
+    }
+
+    /// Whether an agent left pins here.
+    ///
+    /// # Errors
+    /// No right to look, for example: there may be pins or not.
+    pub(crate) fn try_exist(&self) -> Result<bool> {
+        let maps = self.maps();
+        match fs::metadata(&maps) {
+            Ok(about) => Ok(about.is_dir()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error).with_context(|| format!("looking for {}", maps.display())),
+        }
     }
 
     fn maps(&self) -> PathBuf {
@@ -247,11 +260,18 @@ fn interfaces_of(links: &Path) -> Vec<u32> {
 }
 
 fn names(directory: &Path) -> Vec<String> {
-    fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+    let entries =
+        fs::read_dir(directory).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
+    let entries = entries.unwrap_or_else(|error| {
+        if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
+            let directory = directory.display();
+            tracing::warn!("what is pinned in {directory} is not known: {error}");
+        }
+        Vec::new()
+    });
+    let names = entries.iter().map(fs::DirEntry::file_name);
+    names
+        .map(|name| name.to_string_lossy().into_owned())
         .collect()
 }
 

@@ -8,6 +8,7 @@ mod lost;
 mod policy;
 mod report;
 mod reserve;
+mod start;
 mod trouble;
 mod twice;
 mod watch;
@@ -109,7 +110,7 @@ pub fn run(config: &Config) -> Result<()> {
     kernel::ensure_able()?;
     let netns = NetNs::select(config.netns.as_deref())?;
     let _claim = netns.claim()?;
-    policy::refuse_partial(config, netns.name())?;
+    start::refuse_partial(config, netns.name())?;
     let signals = signals()?;
     let metrics = config.metrics.map(Listener::bind_or_later);
     netns.enter()?;
@@ -240,12 +241,9 @@ enum Signalled {
 
 impl<'a> Agent<'a> {
     fn new(instance: Instance, config: &'a Config, netns: &NetNs) -> Self {
-        let fingerprint = config.policy_file.fingerprint();
-        let policy = InForce::now(
-            &config.policy_file.path,
-            fingerprint.clone(),
-            &config.policy,
-        );
+        let read = Read::before(&config.policy_file);
+        let policy = InForce::now(&read.file, read.id, &config.policy);
+        let seen = policy.fingerprint.clone();
         let pid = std::process::id();
         let state = State {
             version: state::VERSION,
@@ -263,8 +261,8 @@ impl<'a> Agent<'a> {
             config,
             state,
             written: None,
-            seen: fingerprint,
-            in_place: InPlace::new(Read::before(&config.policy_file), &config.policy),
+            seen,
+            in_place: InPlace::new(read, &config.policy),
             retry: false,
             refused: BTreeMap::new(),
             failed: BTreeSet::new(),

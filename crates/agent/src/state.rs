@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use sluicegate_policy::Policy;
+use sluicegate_policy::{Policy, PolicyFile};
 
 use crate::{bpffs, file, record::Names};
 
@@ -24,6 +24,9 @@ pub const VERSION: u32 = 1;
 
 /// Interfaces that are worth a line each in [`State::remarks`].
 const FAILED_SHOWN: usize = 8;
+
+/// The device and the inode of a file.
+pub type FileId = (u64, u64);
 
 /// The state that an agent publishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +74,15 @@ pub struct InForce {
     pub since_unix_s: u64,
     /// Its rules in order: names, or `rule N`.
     pub rules: Vec<String>,
+    /// The number of its buckets; `None`: an earlier build does not say.
+    #[serde(default)]
+    pub buckets: Option<usize>,
+    /// Its file. Another one has this name since if a file was renamed into its place.
+    #[serde(default)]
+    pub file: Option<FileId>,
+    /// Its text ends with a line feed.
+    #[serde(default)]
+    pub ends_line: bool,
 }
 
 /// The result of a look at the policy file.
@@ -92,6 +104,9 @@ pub struct Reload {
     /// starts does not take it either, until it is written again.
     #[serde(default)]
     pub held_back: Option<String>,
+    /// That file, or one with errors: it was made at its place, and not renamed into it.
+    #[serde(default)]
+    pub held_file: Option<FileId>,
 }
 
 /// An interface on which an agent enforces.
@@ -107,13 +122,16 @@ pub struct Place {
 }
 
 impl InForce {
-    /// A policy that comes into force now.
-    pub fn now(path: &Path, fingerprint: String, policy: &Policy) -> Self {
+    /// A policy that comes into force now, and the file with its text.
+    pub fn now(file: &PolicyFile, id: Option<FileId>, policy: &Policy) -> Self {
         Self {
-            path: path.to_owned(),
-            fingerprint,
+            path: file.path.clone(),
+            fingerprint: file.fingerprint(),
             since_unix_s: unix_s(),
             rules: policy.rule_names(),
+            buckets: Some(policy.buckets.len()),
+            file: id,
+            ends_line: file.text.ends_with('\n'),
         }
     }
 }

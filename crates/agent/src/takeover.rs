@@ -4,11 +4,12 @@
 use anyhow::{Context, Result};
 use libbpf_rs::{MapCore, MapHandle, OpenObject};
 use serde::Serialize;
+use sluicegate_core::abi::BucketKey;
 
 use crate::{
     bpffs::Pins,
-    instance::{PINNED_MAPS, pinned},
-    object, table,
+    instance::{PINNED_MAPS, pinned, pinned_policy},
+    object, plain, table,
 };
 
 /// The fate of the pins of an earlier agent.
@@ -29,18 +30,48 @@ pub enum Takeover {
     },
 }
 
+/// How much a policy has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Amounts {
+    /// Rules, as its file has them.
+    pub(crate) rules: usize,
+    /// Buckets; `None`: no interface is there to tell.
+    pub(crate) buckets: Option<usize>,
+}
+
+/// How much the policy in force has, of any agent with this layout.
+///
+/// # Errors
+/// The pinned maps cannot be read.
+pub(crate) fn pinned_amounts(pins: &Pins) -> Result<Amounts> {
+    let table = pinned_policy(pins)?;
+    // A rule of the file may be two of the data plane, with the same number.
+    let last = table.rules().map(|rule| rule.params.rule_id).max();
+    let is_enforced_anywhere = pinned(pins, "places")?.keys().next().is_some();
+    let mut buckets = 0;
+    for key in pinned(pins, "buckets")?.keys() {
+        let key: BucketKey = plain::value(&key)?;
+        buckets = buckets.max(key.bucket as usize + 1);
+    }
+    Ok(Amounts {
+        rules: last.map_or(0, |last| usize::from(last) + 1),
+        buckets: is_enforced_anywhere.then_some(buckets),
+    })
+}
+
 /// Gives an object the maps pinned earlier, all or none of them.
 ///
 /// # Errors
 /// A pin cannot be opened, for another reason than that it is not there.
 pub(crate) fn reuse_maps(object: &mut OpenObject, pins: &Pins) -> Result<Takeover> {
-    if !pins.exist() {
+    if !pins.try_exist()? {
         return Ok(Takeover::Nothing);
     }
     let mut handles = Vec::with_capacity(PINNED_MAPS.len());
     for name in PINNED_MAPS {
         let path = pins.map(name);
-        if !path.exists() {
+        let is_there = path.try_exists();
+        if !is_there.with_context(|| format!("looking for {}", path.display()))? {
             let reason = format!("{} is missing", path.display());
             return Ok(Takeover::Replaced { reason });
         }

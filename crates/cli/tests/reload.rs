@@ -202,10 +202,7 @@ fn a_file_that_is_probably_not_whole_is_taken_when_asked_for_or_renamed() {
     let output = site.agent_command("policy.toml").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = said(&output);
-    assert!(
-        said.contains("is empty, and 1 rules are in force"),
-        "{said}"
-    );
+    assert!(said.contains("policy.toml is empty"), "{said}");
     assert_eq!(site.attached("ta"), ["from_tenant"]);
 }
 
@@ -220,14 +217,102 @@ fn a_file_that_was_held_back_is_at_the_next_start_too() {
     agent.wait_for("was written in place");
     after_reload(&site, false);
     agent.kill();
+    let said = refused(&site);
+    assert!(said.contains("was held back by the last agent"), "{said}");
+    // Written since, it is whole.
+    site.write_policy("policy.toml", cut);
+    assert_eq!(site.agent().stop(), Some(0));
+}
+
+/// What an agent says that does not start, whatever it was that it took no file for.
+fn refused(site: &Site) -> String {
     let output = site.agent_command("policy.toml").output().unwrap();
     let said = said(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("has held it back"), "{said}");
-    assert_eq!(site.attached("ta"), ["from_tenant"]);
-    // It is meant.
+    assert_eq!(site.attached("ta"), ["from_tenant"], "{said}");
+    said
+}
+
+/// With the state of the agent before, without it, and behind another layout of the maps.
+#[test]
+fn a_start_takes_a_policy_with_less_only_if_it_was_renamed_into_its_place() {
+    let site = Site::new();
+    let whole = "# Two rules and a bucket.\n".to_owned()
+        + &TWO.replace("observe", "enforce")
+        + "[[rule]]\nmode = \"observe\"\n[[bucket]]\nclass = \"udp\"\nrate = \"1Gbit\"\n";
+    site.write_policy("policy.toml", &whole);
+    let agent = site.agent();
+    site.state_when(|state| state.interfaces.len() == 2);
+    agent.kill();
+    let cuts = [
+        (0, "is empty"),
+        (9, "has 0 rules and 2 are in force"),
+        (
+            whole.find("[[rule]]\nmode").unwrap(),
+            "has 1 rules and 2 are in force",
+        ),
+        (
+            whole.find("[[bucket]]").unwrap(),
+            "has 0 buckets and 1 are in force",
+        ),
+    ];
+    let refuses_all = || {
+        for (cut, why) in cuts {
+            site.write_policy("policy.toml", &whole[..cut]);
+            let said = refused(&site);
+            assert!(said.contains(&format!("policy.toml {why}")), "{said}");
+            assert!(said.contains("2 rules and 1 buckets"), "{said}");
+        }
+    };
+    refuses_all();
+    assert!(site.state().remarks()[0].contains("0 buckets and 1 are"));
+    // What is in force is known from the kernel, too.
+    let run_dir = site.run_dir();
+    fs::remove_dir_all(&run_dir).unwrap();
+    fs::write(&run_dir, "").unwrap();
+    assert!(refused(&site).contains("cannot write it down"));
+    fs::remove_file(&run_dir).unwrap();
+    refuses_all();
+    let rename = |text: &str| {
+        site.write_policy("next", text);
+        let to = site.directory.join("policy.toml");
+        fs::rename(site.directory.join("next"), to).unwrap();
+    };
+    rename(TWO);
+    let agent = site.agent();
+    site.state_when(|state| state.interfaces.len() == 2);
+    agent.kill();
+
+    let ours = site.pins().root().parent().unwrap().to_owned();
+    let theirs = ours.with_file_name("v1");
+    fs::rename(&ours, &theirs).unwrap();
+    site.write_policy("policy.toml", "# A policy");
+    assert!(refused(&site).contains("has 0 rules and 1 are in force"));
+    rename("# A policy without rules.\n");
+    let agent = site.agent();
+    assert!(!theirs.exists());
+    assert_eq!(agent.stop(), Some(0));
+}
+
+/// The agent looks at its file every 10 seconds without news, too.
+#[test]
+fn a_file_that_a_writer_keeps_open_is_looked_at_when_it_is_closed() {
+    let site = Site::new();
     site.write_policy("policy.toml", TWO);
-    assert_eq!(site.agent().stop(), Some(0));
+    let agent = site.agent();
+    let before = site.state_when(|state| state.interfaces.len() == 2).policy;
+    let mut writer = File::create(site.directory.join("policy.toml")).unwrap();
+    let (first, rest) = TWO.split_at(TWO.find("mode").unwrap());
+    writer.write_all(first.as_bytes()).unwrap();
+    thread::sleep(Duration::from_millis(10_500));
+    let state = site.state();
+    assert_eq!((state.reload, state.policy), (None, before));
+    let rest = rest.replace("observe", "enforce");
+    writer.write_all(rest.as_bytes()).unwrap();
+    drop(writer);
+    agent.wait_for("near: same conditions, other treatment");
+    after_reload(&site, true);
+    assert_eq!(agent.stop(), Some(0));
 }
 
 #[test]

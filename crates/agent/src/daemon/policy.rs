@@ -1,15 +1,13 @@
 //! Following the policy file.
 
-use anyhow::{Result, bail, ensure};
 use sluicegate_policy::{Change, Policy, Warning, Weight};
 use tracing::{error, info, warn};
 
 use super::{
-    Agent, Config,
+    Agent,
     whole::{InPlace, Read, writing},
 };
 use crate::{
-    bpffs::Pins,
     reload::Reloaded,
     state::{self, InForce, Reload},
 };
@@ -22,46 +20,6 @@ pub fn log_warnings(warnings: &[Warning]) {
             Weight::Note => info!("{warning}"),
         }
     }
-}
-
-/// An agent that starts by itself after a crash must not end enforcement because it finds the
-/// policy file empty, or as an agent before has held it back.
-///
-/// # Errors
-/// The file is probably not whole, and rules of an earlier agent are in force in this namespace.
-pub(super) fn refuse_partial(config: &Config, netns: &str) -> Result<()> {
-    if !Pins::new(&config.bpffs, netns).exist() {
-        return Ok(());
-    }
-    let path = &config.policy_file.path;
-    let is_empty = config.policy_file.text.trim().is_empty();
-    let before = match state::read(&config.run_dir, netns) {
-        Ok(None) => return Ok(()),
-        Ok(Some(state)) => state,
-        Err(error) if is_empty => bail!(
-            "the policy file {} is empty, and the state file of the last agent in network namespace {netns} cannot \
-             be read ({error:#}), so that rules may be in force: write the policy, or end enforcement first \
-             (sluicegate detach --all)",
-            path.display()
-        ),
-        Err(_) => return Ok(()),
-    };
-    let rules = before.policy.rules.len();
-    ensure!(
-        !is_empty || rules == 0,
-        "{} is empty, and {rules} rules are in force in network namespace {netns}: write the policy, or end \
-         enforcement first (sluicegate detach --all); a line of comment makes a policy without rules",
-        path.display()
-    );
-    let held = before.reload.and_then(|reload| reload.held_back);
-    ensure!(
-        held.is_none() || held != writing(path),
-        "the policy file {} may not be whole: the last agent has held it back, and the file was not written since; \
-         the {rules} rules in force in network namespace {netns} go on: write the policy again, or `touch` the file \
-         to put the policy in force",
-        path.display()
-    );
-    Ok(())
 }
 
 /// Why the agent looks at its policy file.
@@ -91,6 +49,10 @@ impl Agent<'_> {
         let fingerprint = read.file.fingerprint();
         let is_held = self.in_place.holds() && (asked || self.in_place.is_replaced(&read));
         if fingerprint == self.seen && !self.retry && !is_held {
+            if fingerprint == self.state.policy.fingerprint && read.id.is_some() {
+                self.in_place.is_now(&read);
+                self.state.policy.file = read.id;
+            }
             if asked {
                 info!("the policy file is as it was");
             }
@@ -131,6 +93,7 @@ impl Agent<'_> {
         self.not_adopted(fingerprint, vec![problem]);
         if let Some(reload) = &mut self.state.reload {
             reload.held_back = writing(&self.config.policy_file.path);
+            reload.held_file = read.id;
         }
     }
 
@@ -149,8 +112,7 @@ impl Agent<'_> {
                     flows_rematched = reloaded.rematched,
                     "policy reloaded"
                 );
-                let path = &self.config.policy_file.path;
-                self.state.policy = InForce::now(path, fingerprint.clone(), policy);
+                self.state.policy = InForce::now(&read.file, read.id, policy);
                 self.state.reload = Some(Reload {
                     at_unix_s: state::unix_s(),
                     fingerprint: fingerprint.clone(),
@@ -158,7 +120,7 @@ impl Agent<'_> {
                     problems: Vec::new(),
                     changes,
                     flows_rematched: reloaded.rematched,
-                    held_back: None,
+                    ..Reload::default()
                 });
                 self.seen = fingerprint;
                 self.retry = false;
@@ -180,6 +142,9 @@ impl Agent<'_> {
         }
         self.in_place.let_go(made);
         self.not_adopted(fingerprint, problems);
+        if let Some(reload) = &mut self.state.reload {
+            reload.held_file = made.and_then(|read| read.id);
+        }
     }
 
     fn not_adopted(&mut self, fingerprint: String, problems: Vec<String>) {

@@ -9,15 +9,14 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 use sluicegate_policy::{Policy, PolicyFile};
 
-/// The device and the inode of a file.
-type FileId = (u64, u64);
+use crate::state::FileId;
 
 /// A policy file at one moment.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) file: PolicyFile,
     /// `None`: another file has taken its name meanwhile.
-    id: Option<FileId>,
+    pub(super) id: Option<FileId>,
 }
 
 /// The file at `path` as it was written last: `None` if there is none.
@@ -79,6 +78,11 @@ impl InPlace {
             made: None,
             is_held: false,
         }
+    }
+
+    /// The text in force is that of this file now.
+    pub(super) fn is_now(&mut self, read: &Read) {
+        self.id = read.id.or(self.id);
     }
 
     /// How many buckets are in force.
@@ -208,6 +212,15 @@ mod tests {
         assert!(before.is_replaced(&renamed));
         before.let_go(None);
         assert!(!before.holds());
+    }
+
+    #[test]
+    fn a_file_with_the_text_in_force_is_the_one_that_may_be_written_in_place() {
+        let mut before = in_force();
+        let (renamed, _) = read(FULL, 8);
+        before.is_now(&renamed);
+        let (cut, policy) = read("", 8);
+        assert!(before.doubt(&cut, &policy.unwrap(), false).is_some());
     }
 
     #[test]
