@@ -630,7 +630,7 @@ impl Instance {
     /// The kernel refused.
     pub(crate) fn restore_pins(&self) -> Result<bool> {
         match &self.pins {
-            Some(pins) if !pins.exist() => self.pin_maps(pins).map(|()| true),
+            Some(pins) if !pins.try_exist()? => self.pin_maps(pins).map(|()| true),
             _ => Ok(false),
         }
     }
@@ -671,8 +671,12 @@ impl Instance {
                 self.admit(&interface, tenant)?;
             }
             match self.adopt(pins, index)? {
-                Some(links) => self.keep(&interface, tenant, links)?,
-                None => self.abandon(index)?,
+                Adopted::Links(links) => self.keep(&interface, tenant, links)?,
+                Adopted::Nothing { why } => {
+                    let interface = interface.name;
+                    tracing::warn!(interface, index, "detached: {why}");
+                    self.abandon(index)?;
+                }
             }
         }
         Ok(())
@@ -692,24 +696,44 @@ impl Instance {
         known.into_iter().try_for_each(|index| self.dismiss(index))
     }
 
-    /// Both links of one interface with these programs in them; `None` if the interface is gone
-    /// or an earlier agent was killed between its two links.
-    fn adopt(&self, pins: &Pins, index: u32) -> Result<Option<Vec<TcxLink>>> {
+    /// Both links of one interface, with these programs in them.
+    fn adopt(&self, pins: &Pins, index: u32) -> Result<Adopted> {
+        let nothing = |why: String| Ok(Adopted::Nothing { why });
         let mut links = Vec::with_capacity(PLACES.len());
         for (program, direction) in PLACES {
             let path = pins.link(index, direction);
-            if !path.exists() {
-                return Ok(None);
+            let is_there = path.try_exists();
+            if !is_there.with_context(|| format!("looking for {}", path.display()))? {
+                return nothing(format!(
+                    "the last agent left one link of two, {} is missing",
+                    path.display()
+                ));
             }
             let mut link = TcxLink::open(&path)?;
-            if link.ifindex()? != Some(index) {
-                return Ok(None);
+            match link.ifindex()? {
+                Some(found) if found == index => {}
+                None => return nothing("its interface is gone, or another has detached it".into()),
+                Some(other) => {
+                    return nothing(format!(
+                        "{} is the link of interface {other}",
+                        path.display()
+                    ));
+                }
             }
             link.replace(&object::program(&self.object, program)?)?;
             links.push(link);
         }
-        Ok(Some(links))
+        Ok(Adopted::Links(links))
     }
+}
+
+/// What a start takes over at an interface.
+enum Adopted {
+    Links(Vec<TcxLink>),
+    /// The interface is gone, or an earlier agent was killed between its two links.
+    Nothing {
+        why: String,
+    },
 }
 
 /// Gives the table of flows its size.
