@@ -14,6 +14,7 @@ use rustix::{
 const DESCRIPTORS: usize = 16;
 
 /// Holds them while an interface is attached.
+#[derive(Debug)]
 pub(super) struct Reserve {
     _held: Vec<OwnedFd>,
 }

@@ -8,11 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use nix::{
     errno::Errno,
     sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor},
 };
+
+use super::reserve::Reserve;
 
 /// Quiet after which a file is taken to be written.
 const QUIET: Duration = Duration::from_millis(100);
@@ -42,10 +44,10 @@ impl FileWatch {
     /// Watches the file at `path`, which need not exist.
     ///
     /// # Errors
-    /// Its directory does not exist, or no more watches can be had.
+    /// Its directory does not exist, or no more watches or descriptors can be had.
     pub(super) fn new(path: &Path) -> Result<Self> {
-        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)
-            .context("no inotify (fs.inotify.max_user_instances bounds them)")?;
+        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC);
+        let inotify = inotify.map_err(|error| no_inotify(error, Reserve::take()))?;
         let is_link = fs::symlink_metadata(path).is_ok_and(|data| data.is_symlink());
         let mut watch = Self {
             inotify,
@@ -90,6 +92,12 @@ impl FileWatch {
             | AddWatchFlags::IN_ONLYDIR;
         self.inotify
             .add_watch(directory, news)
+            .map_err(|error| match error {
+                Errno::ENOSPC => {
+                    anyhow!("no more watches: raise fs.inotify.max_user_watches (sysctl)")
+                }
+                error => error.into(),
+            })
             .with_context(|| format!("watching {}", directory.display()))
     }
 
@@ -158,6 +166,17 @@ impl FileWatch {
     pub(super) fn done(&mut self) {
         self.pending = None;
         self.is_created = false;
+    }
+}
+
+/// EMFILE has two reasons, between which `descriptors` decides: whether there are any for others.
+fn no_inotify(error: Errno, descriptors: Result<Reserve>) -> anyhow::Error {
+    match (error, descriptors) {
+        (Errno::EMFILE, Ok(_)) => anyhow!(
+            "no more inotify instances for this user: raise fs.inotify.max_user_instances (sysctl)"
+        ),
+        (Errno::EMFILE, Err(error)) => error.context("no inotify"),
+        (error, _) => anyhow!("no inotify: {error}"),
     }
 }
 
@@ -246,6 +265,20 @@ mod tests {
         watch.take().unwrap();
         assert!(!watch.is_created());
         fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn an_error_of_inotify_names_its_reason() {
+        let said = |error, descriptors| format!("{:#}", no_inotify(error, descriptors));
+        let none_left = || Err(anyhow!("no descriptors are left of 1024"));
+        assert!(said(Errno::EMFILE, Reserve::take()).contains("max_user_instances"));
+        let process = said(Errno::EMFILE, none_left());
+        assert_eq!(process, "no inotify: no descriptors are left of 1024");
+        let other = said(Errno::ENOMEM, none_left());
+        assert!(
+            other.starts_with("no inotify: ENOMEM") && !other.contains("1024"),
+            "{other}"
+        );
     }
 
     #[test]
