@@ -8,6 +8,15 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use nix::sys::signal::{SigHandler, Signal, signal};
+
+/// Has a write beyond the largest size of a file (RLIMIT_FSIZE) fail with an error like others,
+/// instead of ending the process. Programs that it starts inherit that.
+pub fn outlive_size_limit() {
+    // SAFETY: no handler runs; the process has given this signal none before.
+    let outcome = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
+    outcome.expect("every process may ignore SIGXFSZ");
+}
 
 /// Puts `content` in the place of the file at `path`, which need not exist.
 ///

@@ -36,6 +36,7 @@ mod trace;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use sluicegate_agent::file;
 
 /// Congestion control that belongs to the operator.
 #[derive(Debug, Parser)]
@@ -86,6 +87,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    file::outlive_size_limit();
     sluicegate_lab::tenant::maybe_run_tenant();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

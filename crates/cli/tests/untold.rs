@@ -52,6 +52,28 @@ fn an_agent_whose_log_and_state_cannot_be_written_enforces() {
     run("umount", &[&run_dir]);
 }
 
+/// As `LimitFSIZE=0` of a unit has it: every write to a file is one beyond its largest size.
+#[test]
+fn an_agent_that_may_write_to_no_file_enforces_and_says_so() {
+    let site = Site::new();
+    let agent = site.agent_command("policy.toml");
+    let mut command = Command::new("prlimit");
+    command
+        .args(["--fsize=0:unlimited", "--"])
+        .arg(agent.get_program());
+    command.args(agent.get_args());
+    let agent = Agent::start(command);
+    let line = agent.wait_for("the state file: ");
+    assert!(line.contains("File too large"), "{line}");
+    agent.wait_for("enforcing; stop");
+    site.host.transfer(100_000);
+    assert_eq!(site.attached("ta"), ["from_tenant"]);
+    let pid = agent.child.id().to_string();
+    run("prlimit", &["--pid", &pid, "--fsize=unlimited:"]);
+    agent.wait_for("the state file: it works again");
+    assert_eq!(agent.stop(), Some(0));
+}
+
 #[test]
 fn an_alias_that_is_no_utf_8_is_a_label_and_a_detach_says_why() {
     let site = Site::new();
