@@ -213,7 +213,7 @@ struct Agent<'a> {
 /// Facts that are found out once for all interfaces that are considered together.
 struct Found<'a> {
     survey: Survey<'a>,
-    uplinks: OnceCell<BTreeSet<u32>>,
+    uplinks: OnceCell<Result<BTreeSet<u32>, String>>,
 }
 
 impl<'a> Found<'a> {
@@ -225,8 +225,11 @@ impl<'a> Found<'a> {
     }
 
     /// Asks the kernel only if some interface depends on it.
-    fn uplinks(&self) -> &BTreeSet<u32> {
-        self.uplinks.get_or_init(interfaces::uplinks)
+    fn is_uplink(&self, interface: &Interface) -> Result<bool, &str> {
+        let ask = || interfaces::uplinks().map_err(|error| format!("{error:#}"));
+        let uplinks = self.uplinks.get_or_init(ask).as_ref();
+        let is_one = uplinks.map(|uplinks| uplinks.contains(&interface.index));
+        is_one.map_err(String::as_str)
     }
 }
 
@@ -477,7 +480,15 @@ impl<'a> Agent<'a> {
         if self.config.patterns.names(&interface.name) {
             return None;
         }
-        let doubt = self.doubt(interface, found)?;
+        let is_attached = self.instance.is_attached(interface.index);
+        let doubt = match doubt(interface, found) {
+            Ok(doubt) => doubt?,
+            // What is attached stays so while nothing is known against it.
+            Err(error) => {
+                let why = format!("whether it is an uplink is not known: {error}");
+                return (!is_attached).then(|| self.fail(interface, why));
+            }
+        };
         // One that was just made may yet become a tenant's.
         let settled = interface.up || !interface.is_cable();
         self.failed.remove(&interface.index);
@@ -491,6 +502,18 @@ impl<'a> Agent<'a> {
         Some(doubt)
     }
 
+    /// Notes an interface where it has failed; says so once, and returns why.
+    fn fail(&mut self, interface: &Interface, why: String) -> String {
+        self.failed.insert(interface.index);
+        if self.leave_out(interface, &why) {
+            error!(
+                interface = interface.name,
+                "not attached, tried again every {ROUND:?}: {why}"
+            );
+        }
+        why
+    }
+
     fn forget_refusal(&mut self, index: u32) {
         self.refused.remove(&index);
         self.failed.remove(&index);
@@ -500,16 +523,6 @@ impl<'a> Agent<'a> {
     fn leave_out(&mut self, interface: &Interface, why: &str) -> bool {
         let said = (interface.name.clone(), why.to_owned());
         self.refused.insert(interface.index, said.clone()) != Some(said)
-    }
-
-    fn doubt(&self, interface: &Interface, found: &Found<'_>) -> Option<String> {
-        if let Some(doubt) = interface.doubt() {
-            return Some(doubt);
-        }
-        found.uplinks().contains(&interface.index).then(|| {
-            "the default route leaves through it: an uplink, where directions are the wrong way round"
-                .to_owned()
-        })
     }
 
     /// Attaches. One interface that cannot be had must not end enforcement on the others: it is
@@ -527,14 +540,7 @@ impl<'a> Agent<'a> {
                 info!(interface = interface.name, tenant = label.name, "attached");
             }
             Err(error) => {
-                let why = format!("{error:#}");
-                self.failed.insert(interface.index);
-                if self.leave_out(interface, &why) {
-                    error!(
-                        interface = interface.name,
-                        "not attached, tried again every {ROUND:?}: {why}"
-                    );
-                }
+                self.fail(interface, format!("{error:#}"));
             }
         }
     }
@@ -587,6 +593,17 @@ impl<'a> Agent<'a> {
             Err(error) => error!(interface = name, "detached: {why}; but: {error:#}"),
         }
     }
+}
+
+/// Why this is probably no tenant's interface.
+fn doubt<'a>(interface: &Interface, found: &'a Found<'_>) -> Result<Option<String>, &'a str> {
+    if let Some(doubt) = interface.doubt() {
+        return Ok(Some(doubt));
+    }
+    Ok(found.is_uplink(interface)?.then(|| {
+        "the default route leaves through it: an uplink, where directions are the wrong way round"
+            .to_owned()
+    }))
 }
 
 fn report_takeover(instance: &Instance) {

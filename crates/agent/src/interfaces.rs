@@ -4,6 +4,7 @@ mod rtnetlink;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     os::fd::{AsFd, AsRawFd, BorrowedFd},
 };
@@ -224,12 +225,17 @@ const NOWHERE: [IpAddr; 2] = [
 ];
 
 /// Interfaces through which default routes leave: towards the network, not towards a tenant.
-pub fn uplinks() -> BTreeSet<u32> {
-    NOWHERE.into_iter().filter_map(way_to).collect()
+///
+/// # Errors
+/// The kernel cannot be asked.
+pub fn uplinks() -> Result<BTreeSet<u32>> {
+    let ways: Result<Vec<Option<u32>>> = NOWHERE.into_iter().map(way_to).collect();
+    let ways = ways.context("looking for default routes")?;
+    Ok(ways.into_iter().flatten().collect())
 }
 
 /// The interface through which packets to `address` leave; `None` = unreachable.
-fn way_to(address: IpAddr) -> Option<u32> {
+fn way_to(address: IpAddr) -> Result<Option<u32>> {
     let mut route = RouteMessage::default();
     let (family, destination) = match address {
         IpAddr::V4(address) => (AddressFamily::Inet, RouteAddress::Inet(address)),
@@ -240,18 +246,38 @@ fn way_to(address: IpAddr) -> Option<u32> {
     route
         .attributes
         .push(RouteAttribute::Destination(destination));
-    let RouteNetlinkMessage::NewRoute(answer) = ask(RouteNetlinkMessage::GetRoute(route)).ok()?
-    else {
-        return None;
+    let answer = match ask(RouteNetlinkMessage::GetRoute(route)) {
+        Ok(RouteNetlinkMessage::NewRoute(answer)) => answer,
+        Ok(_) => bail!("the kernel answered something else"),
+        Err(error) if says_unreachable(&error) => return Ok(None),
+        Err(error) => return Err(error),
     };
-    answer
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            RouteAttribute::Oif(index) => Some(*index),
-            _ => None,
-        })
+    let mut attributes = answer.attributes.iter();
+    Ok(attributes.find_map(|attribute| match attribute {
+        RouteAttribute::Oif(index) => Some(*index),
+        _ => None,
+    }))
 }
+
+/// Whether the kernel has answered that there is no way: each type of route without one has an
+/// error of its own, and so has a kernel without this family of addresses.
+fn says_unreachable(error: &anyhow::Error) -> bool {
+    let refusal = error.downcast_ref::<Refusal>();
+    let code = refusal.and_then(|Refusal(error)| error.raw_os_error());
+    code.is_some_and(|code| code != libc::ENOMEM && code != libc::ENOBUFS)
+}
+
+/// The kernel's answer to a request is an error.
+#[derive(Debug)]
+struct Refusal(io::Error);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(to)
+    }
+}
+
+impl std::error::Error for Refusal {}
 
 /// Sends one request.
 fn send(request: RouteNetlinkMessage, flags: u16) -> Result<Socket> {
@@ -275,7 +301,7 @@ pub(crate) fn ask(request: RouteNetlinkMessage) -> Result<RouteNetlinkMessage> {
     for message in messages(&datagram) {
         match message.map_err(|error| anyhow!("{error}"))?.payload {
             NetlinkPayload::InnerMessage(message) => return Ok(message),
-            NetlinkPayload::Error(error) => bail!("{}", error.to_io()),
+            NetlinkPayload::Error(error) => return Err(Refusal(error.to_io()).into()),
             _ => {}
         }
     }
@@ -472,6 +498,18 @@ mod tests {
         assert!(veth.doubt().unwrap().contains("a cable"));
         veth.netns_id = Some(0);
         assert_eq!(veth.doubt(), None);
+    }
+
+    #[test]
+    fn only_the_kernel_says_that_there_is_no_way() {
+        let answered = |code| Refusal(io::Error::from_raw_os_error(code)).into();
+        for code in [libc::ENETUNREACH, libc::EACCES, libc::EOPNOTSUPP] {
+            assert!(says_unreachable(&answered(code)), "{code}");
+        }
+        assert!(!says_unreachable(&answered(libc::ENOBUFS)));
+        let not_asked = io::Error::from_raw_os_error(libc::EMFILE);
+        assert!(!says_unreachable(&not_asked.into()));
+        assert!(uplinks().is_ok());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    io::{self, ErrorKind},
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -205,19 +206,37 @@ pub fn read(run_dir: &Path, netns: &str) -> Result<Option<State>> {
     read_file(&path(run_dir, netns))
 }
 
-/// The last states of all agents of this machine; unreadable files are passed over.
-pub fn all(run_dir: &Path) -> Vec<State> {
-    let entries = fs::read_dir(run_dir).into_iter().flatten().flatten();
-    let paths = entries.map(|entry| entry.path());
-    let mut found: Vec<State> = paths
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "json")
-        })
-        .filter_map(|path| read_file(&path).ok().flatten())
-        .collect();
-    found.sort_by(|a, b| a.netns.cmp(&b.netns));
-    found
+/// The states of all agents of this machine.
+#[derive(Clone, Debug, Default)]
+pub struct All {
+    /// The last ones that could be read.
+    pub states: Vec<State>,
+    /// Why others could not: their agents may run.
+    pub failures: Vec<String>,
+}
+
+/// The last states of all agents of this machine.
+pub fn all(run_dir: &Path) -> All {
+    let mut all = All::default();
+    let entries = match fs::read_dir(run_dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return all,
+        entries => entries.and_then(|entries| entries.collect::<io::Result<Vec<_>>>()),
+    };
+    let entries = entries.unwrap_or_else(|error| {
+        let run_dir = run_dir.display();
+        all.failures.push(format!("reading {run_dir}: {error}"));
+        Vec::new()
+    });
+    let paths = entries.iter().map(fs::DirEntry::path);
+    for path in paths.filter(|path| path.extension().is_some_and(|end| end == "json")) {
+        match read_file(&path) {
+            Ok(state) => all.states.extend(state),
+            Err(error) => all.failures.push(format!("{error:#}")),
+        }
+    }
+    all.states.sort_by(|a, b| a.netns.cmp(&b.netns));
+    all.failures.sort();
+    all
 }
 
 /// Removes the file; that there is none is no error.
@@ -227,7 +246,7 @@ pub fn all(run_dir: &Path) -> Vec<State> {
 pub fn remove(run_dir: &Path, netns: &str) -> Result<()> {
     let path = path(run_dir, netns);
     match fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(error).with_context(|| format!("removing {}", path.display()))
         }
         _ => Ok(()),
@@ -238,7 +257,7 @@ fn read_file(path: &Path) -> Result<Option<State>> {
     let context = || format!("reading {}", path.display());
     match fs::read_to_string(path) {
         Ok(text) => serde_json::from_str(&text).map(Some).with_context(context),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(context),
     }
 }
@@ -281,13 +300,18 @@ mod tests {
         assert_eq!(read(&directory, "a.b").unwrap(), None);
         write(&directory, &state).unwrap();
         assert_eq!(read(&directory, "a.b").unwrap(), Some(state.clone()));
-        assert_eq!(all(&directory), [state]);
+        assert_eq!(all(&directory).states, [state]);
+        assert!(all(&directory).failures.is_empty());
         fs::write(path(&directory, "broken"), "{").unwrap();
         assert!(read(&directory, "broken").is_err());
-        assert_eq!(all(&directory).len(), 1);
+        let found = all(&directory);
+        assert_eq!((found.states.len(), found.failures.len()), (1, 1));
+        assert!(found.failures[0].contains("broken.json"), "{found:?}");
         remove(&directory, "a.b").unwrap();
         remove(&directory, "a.b").unwrap();
         fs::remove_dir_all(&directory).unwrap();
+        assert!(all(&directory).failures.is_empty(), "no agent was here");
+        assert_eq!(all(Path::new("/proc/version")).failures.len(), 1);
     }
 
     #[test]

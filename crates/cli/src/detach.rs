@@ -37,7 +37,13 @@ pub struct Args {
 
 /// Detaches, verifies and reports.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    for agent in state::all(&args.run_dir) {
+    let agents = state::all(&args.run_dir);
+    for failure in &agents.failures {
+        output::say(&format!(
+            "warning: an agent may run and will attach again then, which cannot be told: {failure}"
+        ));
+    }
+    for agent in agents.states {
         if agent.is_running() && agent.bpffs == args.bpffs {
             let (pid, netns) = (agent.pid, &agent.netns);
             output::say(&format!(

@@ -49,6 +49,9 @@ struct Document {
     report: Report,
     /// Notes of agents by network namespace.
     agents: BTreeMap<String, Vec<String>>,
+    /// Why others cannot be told of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unknown_agents: Vec<String>,
     /// Of a switch that runs: which ports are lossless at ingress.
     #[serde(skip_serializing_if = "Option::is_none")]
     switch: Option<Value>,
@@ -56,13 +59,11 @@ struct Document {
 
 /// Prints the doctor's report.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let agents = state::all(&args.run_dir).into_iter();
+    let agents = state::all(&args.run_dir);
     let document = Document {
         report: doctor::examine(&Patterns::new(&args.interfaces)?)?,
-        agents: agents
-            .filter(State::is_running)
-            .map(|agent| (agent.netns.clone(), agent.remarks()))
-            .collect(),
+        agents: running(&agents.states),
+        unknown_agents: agents.failures,
         switch: control::ask(&args.switch, Ask::Show).ok().map(|mut shown| {
             json!({
                 "ingress": shown["ingress"].take(),
@@ -93,6 +94,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     .into())
 }
 
+fn running(states: &[State]) -> BTreeMap<String, Vec<String>> {
+    let agents = states.iter().filter(|agent| agent.is_running());
+    agents
+        .map(|agent| (agent.netns.clone(), agent.remarks()))
+        .collect()
+}
+
 fn text(document: &Document) -> String {
     let mut text = about_host(document);
     if let Some(shown) = &document.switch {
@@ -102,7 +110,8 @@ fn text(document: &Document) -> String {
     text
 }
 
-fn about_host(Document { report, agents, .. }: &Document) -> String {
+fn about_host(document: &Document) -> String {
+    let Document { report, agents, .. } = document;
     let mut text = format!("Linux {}, {} CPUs\n\n", report.kernel, report.cpus);
     let width = report
         .findings
@@ -128,6 +137,11 @@ fn about_host(Document { report, agents, .. }: &Document) -> String {
         for note in notes {
             text.push_str(&format!("  note: {note}\n"));
         }
+    }
+    for failure in &document.unknown_agents {
+        text.push_str(&format!(
+            "\nWhether another agent runs is not known: {failure}.\n"
+        ));
     }
     if report.can_enforce {
         text.push_str("\nThe agent can enforce here.\n");

@@ -60,7 +60,7 @@ pub struct Offloads {
 
 /// Reports on the interfaces that `patterns` cover.
 pub(super) fn reports(patterns: &Patterns) -> Result<Vec<InterfaceReport>> {
-    let clsact = clsact_interfaces();
+    let clsact = clsact_interfaces().map_err(|error| format!("{error:#}"));
     Ok(interfaces::list()?
         .into_iter()
         .filter(|interface| patterns.matches(&interface.name))
@@ -68,13 +68,31 @@ pub(super) fn reports(patterns: &Patterns) -> Result<Vec<InterfaceReport>> {
         .collect())
 }
 
-fn report(interface: Interface, clsact: &[u32]) -> InterfaceReport {
+fn report(interface: Interface, clsact: &Result<Vec<u32>, String>) -> InterfaceReport {
+    let mut unknown = Vec::new();
+    let mut attached = |direction: Direction| {
+        attached(interface.index, direction).unwrap_or_else(|error| {
+            let direction = direction.name();
+            unknown.push(format!(
+                "TCX programs at {direction} are not known: {error:#}"
+            ));
+            Vec::new()
+        })
+    };
+    let (tcx_ingress, tcx_egress) = (attached(Direction::Ingress), attached(Direction::Egress));
+    let clsact = clsact
+        .as_ref()
+        .map(|found| found.contains(&interface.index));
+    let clsact = clsact.unwrap_or_else(|error| {
+        unknown.push(format!("clsact filters are not known: {error}"));
+        false
+    });
     let mut report = InterfaceReport {
         transit: interface.is_transit(),
         offloads: offloads(&interface.name),
-        tcx_ingress: attached(interface.index, Direction::Ingress),
-        tcx_egress: attached(interface.index, Direction::Egress),
-        clsact: clsact.contains(&interface.index),
+        tcx_ingress,
+        tcx_egress,
+        clsact,
         dcb: sluicegate_dcb::read(&interface.name).ok().flatten(),
         lossless: None,
         notes: Vec::new(),
@@ -85,6 +103,7 @@ fn report(interface: Interface, clsact: &[u32]) -> InterfaceReport {
         report.lossless = Some(sluicegate_dcb::in_words(report.dcb.as_ref()));
     }
     report.notes = notes(&report);
+    report.notes.extend(unknown);
     report
 }
 
@@ -110,19 +129,28 @@ fn notes(report: &InterfaceReport) -> Vec<String> {
 }
 
 /// Names of the programs at one direction of an interface, `#id` without the right to ask for names
-/// (CAP_SYS_ADMIN); empty without the right to ask at all.
-fn attached(ifindex: u32, direction: Direction) -> Vec<String> {
-    let ids = tcx::attached(ifindex, direction).unwrap_or_default();
-    ids.into_iter()
-        .map(|id| ProgramInfo::of_id(id).map_or_else(|_| format!("#{id}"), |info| info.name))
-        .collect()
+/// (CAP_SYS_ADMIN).
+fn attached(ifindex: u32, direction: Direction) -> Result<Vec<String>> {
+    let ids = match tcx::attached(ifindex, direction) {
+        // A kernel without TCX, as the doctor says elsewhere.
+        Err(error) if is_unknown_to_kernel(&error) => Vec::new(),
+        ids => ids?,
+    };
+    let ids = ids.into_iter();
+    let names =
+        ids.map(|id| ProgramInfo::of_id(id).map_or_else(|_| format!("#{id}"), |info| info.name));
+    Ok(names.collect())
+}
+
+fn is_unknown_to_kernel(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<std::io::Error>();
+    error.and_then(std::io::Error::raw_os_error) == Some(libc::EINVAL)
 }
 
 /// Indices of interfaces with a clsact or ingress qdisc.
-fn clsact_interfaces() -> Vec<u32> {
+fn clsact_interfaces() -> Result<Vec<u32>> {
     let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
-    let answers = interfaces::dump(request).unwrap_or_default();
-    answers
+    let qdiscs = interfaces::dump(request)?
         .into_iter()
         .filter_map(|message| match message {
             RouteNetlinkMessage::NewQueueDiscipline(qdisc) => Some(qdisc),
@@ -133,8 +161,8 @@ fn clsact_interfaces() -> Vec<u32> {
                 matches!(attribute, TcAttribute::Kind(kind) if kind == "clsact" || kind == "ingress")
             })
         })
-        .filter_map(|qdisc| u32::try_from(qdisc.header.index).ok())
-        .collect()
+        .filter_map(|qdisc| u32::try_from(qdisc.header.index).ok());
+    Ok(qdiscs.collect())
 }
 
 /// `ETHTOOL_G*` of linux/ethtool.h.
@@ -190,6 +218,19 @@ fn ethtool(socket: &OwnedFd, name: &str, command: u32) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_asked_is_said_and_not_taken_for_nothing() {
+        let lo = interfaces::find("lo").unwrap();
+        let told = report(lo.clone(), &Err("no room".to_owned()));
+        let note = "clsact filters are not known: no room".to_owned();
+        assert!(told.notes.contains(&note) && !told.clsact, "{told:?}");
+        assert!(report(lo.clone(), &Ok(vec![lo.index])).clsact);
+        assert!(
+            attached(u32::MAX, Direction::Ingress).is_err(),
+            "no interface"
+        );
+    }
 
     #[test]
     fn the_loopback_has_offloads() {

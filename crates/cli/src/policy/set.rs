@@ -131,7 +131,15 @@ fn policy_path(args: &Args) -> Result<PathBuf, Failure> {
 /// Agents that run on the file at `path`.
 fn agents_on(run_dir: &Path, path: &Path) -> Vec<State> {
     let same = |other: &Path| fs::canonicalize(other).is_ok_and(|other| other == path);
-    let mut agents = state::all(run_dir);
+    let state::All {
+        states: mut agents,
+        failures,
+    } = state::all(run_dir);
+    for failure in failures {
+        output::say(&format!(
+            "warning: an agent may run on this file and is not waited for, which cannot be told: {failure}"
+        ));
+    }
     agents.retain(|state| state.is_running() && same(&state.policy.path));
     agents
 }
