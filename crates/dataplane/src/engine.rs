@@ -39,7 +39,7 @@ use std::sync::Arc;
 use sluicegate_core::segment::Direction;
 use sluicegate_vswitch::{
     Bound, Config, Handover, Point, Switch, WhenFull,
-    filter::{Filter, Forged, is_tag},
+    filter::{Filter, Forged},
     learning::{Learning, LearningLimits, Membership, Route},
     reserved::{self, Reserved},
 };
@@ -49,7 +49,7 @@ use self::{
     alarm::Alarm,
     leave::Leaving,
     shares::Shares,
-    tags::{ONE_TAG, addresses, is_control, retag, seen_vlan},
+    tags::{ONE_TAG, addresses, is_control, is_tagged, retag, seen_vlan},
 };
 use crate::{
     capture::{self, Seen, Taps},
@@ -588,13 +588,13 @@ impl Engine {
             }
         }
         let member = self.learning.membership(number);
-        // An access port whose frames have a second tag would choose its VLAN behind a native one,
-        // and enforcement would not know a flow by what other switches take for its tag.
-        let next = frame.start().get(kind_at..kind_at + 2);
-        let nested = next.is_some_and(|next| is_tag(u16::from_be_bytes([next[0], next[1]])));
-        let has_vlan = matches!(member, Some(Membership::Access(vlan)) if *vlan != 0);
+        // A port without a trunk has no tags of any kind: behind a native VLAN, or at a receiver that
+        // takes off tags of VLAN 0, one would choose another VLAN. And enforcement would not know a
+        // flow by what other switches take for its tag.
+        let nested = is_tagged(frame.start(), kind_at);
+        let has_trunk = matches!(member, Some(Membership::Trunk { .. }));
         let is_stacked = nested || kind_at > ONE_TAG;
-        if nested && has_vlan || is_stacked && is_governed {
+        if nested && !has_trunk || is_stacked && is_governed {
             return self.drop_at(id, number, Drop::Vlan);
         }
         let lane = bay.priority.lane(tag);
@@ -817,7 +817,10 @@ impl Engine {
             return Delivery::Down;
         };
         let mut edited = [0; START + 4];
-        let (start, shift) = retag(frame, tagging, &mut edited);
+        let Some((start, shift)) = retag(frame, tagging, &mut edited) else {
+            self.drop_at(id, exit, Drop::Vlan);
+            return Delivery::Refused;
+        };
         let memory = &self.memories[usize::from(frame.from)];
         let outgoing = Outgoing::new(frame, start, shift, memory);
         let result = bay.port.deliver(&outgoing);

@@ -51,6 +51,70 @@ fn vlans_are_apart_and_tags_belong_to_trunks() {
     assert!(blue.receive().is_none() && red.receive().is_none());
 }
 
+/// A frame with tags of these kinds and numbers, the outermost first.
+fn stacked(tags: &[(u16, u16)], frame: &[u8]) -> Vec<u8> {
+    let mut stacked = frame[..12].to_vec();
+    for (kind, number) in tags {
+        stacked.extend(kind.to_be_bytes());
+        stacked.extend(number.to_be_bytes());
+    }
+    stacked.extend_from_slice(&frame[12..]);
+    stacked
+}
+
+#[test]
+fn no_second_tag_and_no_providers_chooses_a_vlan() {
+    let ports = [
+        ("plain", ""),
+        ("other", ""),
+        ("red", "vlan = 10"),
+        ("up", "trunk = [10, 20]"),
+        ("native", "trunk = [20]\nnative_vlan = 10"),
+    ];
+    let bench = Bench::new("", &ports);
+    let mut guests = ports.map(|(name, _)| bench.guest(name, PLAIN));
+    let (q, provider, older) = (0x8100, 0x88a8, 0x9100);
+    // The sender, its tags, and who gets the frame, with which tags.
+    type Case<'a> = (usize, &'a [(u16, u16)], &'a [(usize, &'a [(u16, u16)])]);
+    let cases: [Case; 17] = [
+        (0, &[], &[(1, &[])]),
+        (0, &[(q, 0)], &[(1, &[])]),
+        (0, &[(q, 10)], &[]),
+        (0, &[(q, 0), (q, 10)], &[]),
+        (0, &[(provider, 0)], &[]),
+        (0, &[(provider, 10)], &[]),
+        (0, &[(provider, 0), (q, 10)], &[]),
+        (0, &[(older, 10)], &[]),
+        (0, &[(q, 0), (provider, 0)], &[]),
+        (2, &[(q, 0), (q, 20)], &[]),
+        (2, &[(provider, 20)], &[]),
+        (2, &[], &[(3, &[(q, 10)]), (4, &[])]),
+        (3, &[(q, 10)], &[(2, &[]), (4, &[])]),
+        (3, &[(q, 20)], &[(4, &[(q, 20)])]),
+        // Within a VLAN of both trunks a second tag is a guest's own.
+        (3, &[(q, 20), (q, 99)], &[(4, &[(q, 20), (q, 99)])]),
+        // Without the first tag the second would be that of the next switch.
+        (3, &[(q, 10), (q, 20)], &[]),
+        (4, &[(provider, 20)], &[(3, &[(q, 10), (provider, 20)])]),
+    ];
+    for (number, (from, tags, expected)) in cases.into_iter().enumerate() {
+        let plain = frame([0xff; 6], mac(from as u8 + 1), number as u64, 60);
+        assert!(guests[from].send(&stacked(tags, &plain)));
+        for (to, tags) in expected {
+            assert_eq!(guests[*to].expect(), stacked(tags, &plain), "case {number}");
+        }
+    }
+    // What follows each frame that no one got has come, so that nothing of it will.
+    let last = frame([0xff; 6], mac(1), 99, 60);
+    assert!(guests[0].send(&last));
+    assert_eq!(guests[1].expect(), last);
+    assert!(guests.iter_mut().all(|guest| guest.receive().is_none()));
+    let of = |port| bench.drops(port, Drop::Vlan);
+    assert_eq!((of(0), of(1), of(3)), (7, 0, 0));
+    // Of red two that it sent; the others would have lost their first tag at their exit.
+    assert_eq!((of(2), of(4)), (4, 1));
+}
+
 #[test]
 fn a_port_uses_only_its_own_addresses() {
     let keys = "macs = [\"02:00:00:00:00:01\"]\naddresses = [\"10.0.0.1\"]";

@@ -1,7 +1,10 @@
 //! Tags of VLANs in frames.
 
 use sluicegate_pfc::frame::{DESTINATION, MAC_CONTROL};
-use sluicegate_vswitch::learning::{Mac, Membership, Tagging};
+use sluicegate_vswitch::{
+    filter::is_tag,
+    learning::{Mac, Membership, Tagging},
+};
 
 use crate::frame::{Frame, START};
 
@@ -37,6 +40,13 @@ fn tag_of(start: &[u8]) -> (Option<u16>, usize) {
     (tag, at)
 }
 
+/// Whether a tag of any kind is at the type of a frame.
+#[inline]
+pub(super) fn is_tagged(start: &[u8], kind_at: usize) -> bool {
+    let kind = start.get(kind_at..kind_at + 2);
+    kind.is_some_and(|kind| is_tag(u16::from_be_bytes([kind[0], kind[1]])))
+}
+
 /// Whether the start of a frame is one of MAC control, behind its tag as well: without its tag it
 /// would be one to the next port. Or it goes where pauses go.
 #[inline]
@@ -55,16 +65,19 @@ pub(super) fn seen_vlan(member: Option<&Membership>, vlan: u16) -> u16 {
 }
 
 /// The start of a frame with or without a tag, as it leaves, and by how many bytes it has grown.
+/// None: behind the tag that it would lose there is another one, which would choose its VLAN at the
+/// next switch.
 #[inline]
 pub(super) fn retag<'a>(
     frame: &'a Frame,
     tagging: Tagging,
     edited: &'a mut [u8; START + 4],
-) -> (&'a [u8], i16) {
+) -> Option<(&'a [u8], i16)> {
     let start = frame.start();
     let (tag, behind) = tag_of(start);
     let ahead = match tagging {
-        Tagging::None if tag.is_none() => return (start, 0),
+        Tagging::None if is_tagged(start, behind) => return None,
+        Tagging::None if tag.is_none() => return Some((start, 0)),
         Tagging::None => UNTAGGED,
         Tagging::Tag => {
             let before = tag.map_or(0, |tag| (tag >> 8) as u8);
@@ -77,5 +90,5 @@ pub(super) fn retag<'a>(
     edited[..UNTAGGED].copy_from_slice(&start[..UNTAGGED]);
     let kept = start.len() - behind;
     edited[ahead..ahead + kept].copy_from_slice(&start[behind..]);
-    (&edited[..ahead + kept], ahead as i16 - behind as i16)
+    Some((&edited[..ahead + kept], ahead as i16 - behind as i16))
 }
