@@ -105,7 +105,8 @@ fn receivers_that_take_nothing_have_a_share_of_an_interface() {
     }
     let waits = |bench: &Bench, of: u16| bench.engine.waiting(of).0[0].1;
     let waiting = [waits(&bench, 1), waits(&bench, 2)];
-    assert!(waiting[0] >= entries / 2 - 1 && waiting[1] >= entries / 4 - 1);
+    // Of the seven eighths that they have in common, half, and half of the rest.
+    assert!(waiting[0] >= entries * 7 / 16 - 1 && waiting[1] >= entries * 7 / 32 - 1);
     assert!(waiting.iter().sum::<usize>() < entries);
     for (guest, waiting) in [1, 2].into_iter().zip(waiting) {
         let dropped = bench.drops(guest, Drop::Share);

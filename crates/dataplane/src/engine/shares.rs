@@ -1,11 +1,12 @@
 //! Shares of an entrance that many senders have in common: an interface of the kernel.
 //!
 //! Its entries are few. A frame that waits keeps one, so one exit that takes nothing would soon
-//! have all of them, and no frame for any other exit could come in. So an exit may have at most as
-//! many entries as are left free when it has one more (dynamic threshold; Choudhury and Hahne,
-//! 1998): half of them if it is the only one, and a third if there are two. Whatever frames for
-//! stalled exits do, entries are left. Frames beyond a share are dropped at their exit
-//! ([`Drop::Share`]): such an entrance is lossy anyway.
+//! have all of them, and no frame for any other exit could come in. So an eighth of the entries is
+//! kept in equal parts, one for each exit at least, and of the others an exit may have at most as
+//! many as are left free when it has one more (dynamic threshold; Choudhury and Hahne, 1998): half
+//! of them if it is the only one, and a third if there are two. Whatever frames for stalled exits
+//! do, each exit has its part. Frames beyond a share are dropped at their exit ([`Drop::Share`]):
+//! such an entrance is lossy anyway.
 //!
 //! A guest's ring and a cable hold frames back instead, so all of their entries may wait for one
 //! exit. There the time is bounded: an exit that takes nothing for longer than `stall_limit` loses
@@ -19,13 +20,16 @@ use crate::{count::Drop, frame::FrameId, port::Port};
 pub(super) struct Shares {
     /// Entries of each queue of the entrance.
     entries: u16,
+    /// Exits among which they are shared.
+    exits: usize,
     queues: Vec<Queue>,
 }
 
 /// A queue of an entrance. Its entries are no other queue's.
 #[derive(Clone, Debug, Default)]
 struct Queue {
-    used: u16,
+    /// Of the entries that are in use, those beyond the parts of their exits.
+    beyond: u16,
     /// By exit and priority, as the switch numbers them.
     by_exit: Vec<u16>,
 }
@@ -38,23 +42,61 @@ impl Shares {
             Port::Xdp(xdp) => xdp.entries(),
             Port::Tap(_) | Port::Vhost(_) | Port::Shm(_) | Port::Remote(_) => return None,
         };
-        Some(Box::new(Self {
-            entries,
-            queues: Vec::new(),
-        }))
+        Some(Box::new(Self::new(entries)))
     }
 
-    /// Whether an exit may have one entry more: then at least as many as it has are left.
-    fn has_room(&self, queue: u16, exit: u16) -> bool {
-        let Some(queue) = self.queues.get(usize::from(queue)) else {
-            return self.entries > 1;
+    fn new(entries: u16) -> Self {
+        Self {
+            entries,
+            exits: 1,
+            queues: Vec::new(),
+        }
+    }
+
+    /// Entries that are kept for each exit: none where exits are more than half of the entries.
+    fn part(&self) -> u16 {
+        let entries = usize::from(self.entries);
+        let part = match self.exits {
+            exits if exits <= entries / 2 => (entries / (8 * exits)).max(1),
+            _ => 0,
         };
-        let own = queue.by_exit.get(usize::from(exit)).copied();
-        let left = self.entries.saturating_sub(queue.used);
-        u32::from(own.unwrap_or(0)) + 2 <= u32::from(left)
+        u16::try_from(part).unwrap_or(u16::MAX)
+    }
+
+    /// Entries that are kept for no exit.
+    fn common(&self) -> u16 {
+        let kept = usize::from(self.part()) * self.exits;
+        self.entries
+            .saturating_sub(u16::try_from(kept).unwrap_or(u16::MAX))
+    }
+
+    /// So many exits have shares from now on.
+    pub(super) fn set_exits(&mut self, exits: usize) {
+        let exits = exits.max(1);
+        if exits == self.exits {
+            return;
+        }
+        self.exits = exits;
+        let part = self.part();
+        for queue in &mut self.queues {
+            let beyond = queue.by_exit.iter().map(|own| own.saturating_sub(part));
+            queue.beyond = beyond.sum();
+        }
+    }
+
+    /// Whether an exit may have one entry more: of its part, or at least as many of the others as
+    /// it has then are left.
+    fn has_room(&self, queue: u16, exit: u16) -> bool {
+        let queue = self.queues.get(usize::from(queue));
+        let own = queue.and_then(|queue| queue.by_exit.get(usize::from(exit)));
+        let (own, part) = (own.copied().unwrap_or(0), self.part());
+        let beyond = queue.map_or(0, |queue| queue.beyond);
+        let left = self.common().saturating_sub(beyond);
+        own < part || u32::from(own - part) + 2 <= u32::from(left)
     }
 
     fn take(&mut self, queue: u16, exit: u16) {
+        let part = self.part();
         let (queue, exit) = (usize::from(queue), usize::from(exit));
         if self.queues.len() <= queue {
             self.queues.resize(queue + 1, Queue::default());
@@ -63,16 +105,18 @@ impl Shares {
         if queue.by_exit.len() <= exit {
             queue.by_exit.resize(exit + 1, 0);
         }
-        queue.used += 1;
+        queue.beyond += u16::from(queue.by_exit[exit] >= part);
         queue.by_exit[exit] += 1;
     }
 
     fn give_back(&mut self, queue: u16, exit: u16) {
-        if let Some(queue) = self.queues.get_mut(usize::from(queue)) {
-            queue.used = queue.used.saturating_sub(1);
-            if let Some(own) = queue.by_exit.get_mut(usize::from(exit)) {
-                *own = own.saturating_sub(1);
-            }
+        let part = self.part();
+        let Some(queue) = self.queues.get_mut(usize::from(queue)) else {
+            return;
+        };
+        if let Some(own) = queue.by_exit.get_mut(usize::from(exit)) {
+            queue.beyond = queue.beyond.saturating_sub(u16::from(*own > part));
+            *own = own.saturating_sub(1);
         }
     }
 }
@@ -99,10 +143,12 @@ impl Engine {
         if frame.token.is_none() || frame.shares_with.is_some() {
             return;
         }
+        let exits = self.bays.len() * self.choice.lanes.highest_first().count();
         let Some(Some(bay)) = self.bays.get_mut(usize::from(frame.from)) else {
             return;
         };
         if let Some(shares) = &mut bay.shares {
+            shares.set_exits(exits);
             let vnic = self.choice.lanes.vnic(exit, frame.lane.number);
             shares.take(frame.pair, vnic);
             frame.shares_with = Some(vnic);
@@ -128,13 +174,6 @@ impl Engine {
 mod tests {
     use super::*;
 
-    fn shares(entries: u16) -> Shares {
-        Shares {
-            entries,
-            queues: Vec::new(),
-        }
-    }
-
     /// Takes all that an exit may have; how much that is.
     fn fill(shares: &mut Shares, queue: u16, exit: u16) -> u16 {
         let mut taken = 0;
@@ -146,26 +185,48 @@ mod tests {
     }
 
     #[test]
-    fn however_many_exits_stall_an_entry_is_left() {
+    fn however_many_exits_stall_each_other_one_has_its_part() {
         for entries in [64, 256, 512, 16_384] {
-            let mut shares = shares(entries);
-            let mut used = 0;
-            for exit in 0..2048 {
-                used += fill(&mut shares, 0, exit);
-                assert!(used < entries, "{used} of {entries} by {exit} exits");
+            for exits in [1, 2, 10, 20, 32] {
+                let mut shares = Shares::new(entries);
+                shares.set_exits(exits);
+                let part = (entries / (8 * exits as u16)).max(1);
+                let mut used = 0;
+                for exit in 0..exits as u16 {
+                    let own = fill(&mut shares, 0, exit);
+                    assert!(own >= part, "{own} of {entries}, exit {exit} of {exits}");
+                    used += own;
+                }
+                assert!(used <= entries, "{used} of {entries} by {exits} exits");
             }
         }
     }
 
     #[test]
     fn an_exit_has_half_and_later_ones_have_their_shares_of_the_rest() {
-        let mut shares = shares(512);
-        assert_eq!(fill(&mut shares, 0, 7), 256);
-        assert_eq!(fill(&mut shares, 0, 8), 128);
+        let mut shares = Shares::new(512);
+        shares.set_exits(16);
+        assert_eq!(fill(&mut shares, 0, 7), 4 + 224);
+        assert_eq!(fill(&mut shares, 0, 8), 4 + 112);
         // What one gives back others may have.
-        (0..256).for_each(|_| shares.give_back(0, 7));
-        assert!(fill(&mut shares, 0, 9) > 128);
+        (0..228).for_each(|_| shares.give_back(0, 7));
+        assert!(fill(&mut shares, 0, 9) > 112);
         // Another queue has entries of its own.
-        assert_eq!(fill(&mut shares, 1, 8), 256);
+        assert_eq!(fill(&mut shares, 1, 8), 4 + 224);
+    }
+
+    #[test]
+    fn parts_follow_the_number_of_exits() {
+        let mut shares = Shares::new(512);
+        shares.set_exits(2);
+        assert_eq!(fill(&mut shares, 0, 0), 32 + 224);
+        shares.set_exits(64);
+        for exit in 1..64 {
+            assert!(fill(&mut shares, 0, exit) >= 1, "{exit}");
+        }
+        // Counts are those of the new parts.
+        (0..256).for_each(|_| shares.give_back(0, 0));
+        assert!(shares.queues[0].beyond <= shares.common());
+        assert_eq!(shares.queues[0].by_exit[0], 0);
     }
 }
