@@ -3,7 +3,13 @@
 mod capture;
 mod upgrade;
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, thread, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use rustix::{
     io::Errno,
@@ -20,6 +26,7 @@ use sluicegate_config::units::{format_bytes, format_duration};
 use sluicegate_dataplane::{
     config::{self, Config, Kind},
     control::{self, Ask},
+    ledger::is_of_storage,
     service::Service,
     shm::session::Wanted,
     upgrade::{Asked, Refused, Remedy, Replaced},
@@ -181,12 +188,15 @@ fn serve(args: &Run) -> Result<(), Failure> {
     let socket = config.socket.clone();
     interrupt::install()?;
     let plan = upgrade::Plan::new(&file)?;
+    let mut unheard = Unheard::default();
     let service = if args.take_over {
         let taken = Service::take_over(config).map_err(upgrade::try_again)?;
         let (service, listener, outage_ns) = taken;
         let service = Arc::new(service);
         service.upgrades().open();
-        control::go_on(listener, file, Arc::clone(&service))?;
+        let begun = control::go_on(listener, file.clone(), Arc::clone(&service));
+        // Its guests and frames are here by now, whatever else cannot be had.
+        unheard.note(begun);
         let outage_us = outage_ns / 1000;
         tracing::info!(
             outage_us,
@@ -196,7 +206,10 @@ fn serve(args: &Run) -> Result<(), Failure> {
     } else {
         let service = Arc::new(Service::start(config)?);
         service.upgrades().open();
-        control::serve(&socket, file, Arc::clone(&service))?;
+        match control::serve(&socket, file.clone(), Arc::clone(&service)) {
+            Err(error) if !is_of_storage(&error) => return Err(error.into()),
+            begun => unheard.note(begun),
+        }
         tracing::info!(socket = %socket.display(), "the switch runs");
         service
     };
@@ -205,7 +218,8 @@ fn serve(args: &Run) -> Result<(), Failure> {
     if let Some(address) = args.metrics {
         serve_metrics(address, &service);
     }
-    let asked = live(&service, &plan)?;
+    let again = || control::serve(&socket, file.clone(), Arc::clone(&service));
+    let asked = live(&service, &plan, || unheard.look(again))?;
     if service.end() {
         // The socket may be another's by now only if it was removed by hand.
         let _ = std::fs::remove_file(&socket);
@@ -215,12 +229,51 @@ fn serve(args: &Run) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A control socket that could not be had: it is tried again, and frames go on meanwhile.
+#[derive(Default)]
+struct Unheard {
+    next: Option<Instant>,
+}
+
+impl Unheard {
+    const AGAIN: Duration = Duration::from_secs(5);
+
+    /// After an attempt.
+    fn note(&mut self, begun: anyhow::Result<()>) {
+        match begun {
+            Ok(()) if self.next.take().is_some() => tracing::info!("the control socket is there"),
+            Ok(()) => {}
+            Err(error) => {
+                if self.next.is_none() {
+                    tracing::warn!(
+                        "no control socket, and so no `switch show` or `upgrade`: {error:#}; it is \
+                         tried again every {} s",
+                        Self::AGAIN.as_secs()
+                    );
+                }
+                self.next = Some(Instant::now() + Self::AGAIN);
+            }
+        }
+    }
+
+    /// Tries again when that is due.
+    fn look(&mut self, serve: impl FnOnce() -> anyhow::Result<()>) {
+        if self.next.is_some_and(|next| Instant::now() >= next) {
+            self.note(serve());
+        }
+    }
+}
+
 /// What a service manager shows of the switch.
 const RUNS: &str = "moving frames";
 
 /// Runs until this process is to end, or another one has taken over: the client that has asked for
-/// that, if one has.
-fn live(service: &Service, plan: &upgrade::Plan) -> anyhow::Result<Option<(Asked, Replaced)>> {
+/// that, if one has. `looks` is called now and then.
+fn live(
+    service: &Service,
+    plan: &upgrade::Plan,
+    mut looks: impl FnMut(),
+) -> anyhow::Result<Option<(Asked, Replaced)>> {
     let manager = Manager::of_environment();
     // A manager believes its main process alone, which is the predecessor until that has ended.
     let mut predecessor = service.predecessor().and_then(|it| it.pid);
@@ -229,6 +282,7 @@ fn live(service: &Service, plan: &upgrade::Plan) -> anyhow::Result<Option<(Asked
         if service.has_ended() {
             return Err(anyhow::anyhow!("the switch's thread has ended by itself"));
         }
+        looks();
         predecessor = predecessor.filter(|&pid| is_there(pid));
         if !is_told && predecessor.is_none() {
             manager.ready(RUNS);

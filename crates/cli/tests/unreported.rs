@@ -27,6 +27,11 @@ struct Switch {
 
 impl Switch {
     fn start(name: &str, log: Stdio) -> Self {
+        Self::with_state(name, log, "16m")
+    }
+
+    /// With a file system of this size for its state.
+    fn with_state(name: &str, log: Stdio, size: &str) -> Self {
         let directory = format!("sg-unreported-{}-{name}", std::process::id());
         let directory = std::env::temp_dir().join(directory);
         fs::create_dir_all(directory.join("state")).expect("a directory");
@@ -37,7 +42,7 @@ impl Switch {
                 "-t",
                 "tmpfs",
                 "-o",
-                "size=16m",
+                &format!("size={size}"),
                 "tmpfs",
                 &format!("{here}/state"),
             ],
@@ -205,4 +210,26 @@ fn a_command_whose_reader_has_gone_ends_in_silence() {
     fs::remove_file(&directory).expect("removed");
     assert_eq!(warned.status.code(), Some(0));
     assert!(String::from_utf8_lossy(&warned.stdout).contains("good"));
+}
+
+#[test]
+fn a_start_without_room_for_the_state_moves_frames_and_says_what_is_lost() {
+    // For nothing of it; for one of three ports.
+    for size in ["64k", "4112k"] {
+        let log = std::env::temp_dir().join(format!("sg-roomless-{}", std::process::id()));
+        let file = File::create(&log).expect("a file");
+        let switch = Switch::with_state(&format!("roomless-{size}"), file.into(), size);
+        let [mut a, mut b] = ["a", "b"].map(|port| switch.guest(port));
+        introduce(&mut [(&mut a, 1), (&mut b, 2)]);
+        pass(&mut a, &mut b);
+        assert!(switch.show().is_some(), "{size}");
+        assert_eq!(switch.end(), Some(0), "{size}");
+        let said = fs::read_to_string(&log).expect("its log");
+        let _ = fs::remove_file(&log);
+        assert!(
+            said.contains("the state is in memory alone"),
+            "{size}: {said}"
+        );
+        assert!(said.contains("No space left on device"), "{size}: {said}");
+    }
 }

@@ -38,7 +38,10 @@ use std::{
 };
 
 use anyhow::{Context, anyhow, bail, ensure};
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, ftruncate};
+use rustix::{
+    fs::{FallocateFlags, FlockOperation, MemfdFlags, fallocate, flock, ftruncate, memfd_create},
+    io::Errno,
+};
 
 use crate::{
     config::{PORTS_MAX, THREADS_MAX},
@@ -155,6 +158,22 @@ pub struct Ledger {
     file: File,
 }
 
+/// Whether an error is one of the storage, and no other place or right would mend it.
+pub fn is_of_storage(error: &anyhow::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    error.chain().any(|cause| {
+        let of_rustix = cause.downcast_ref::<Errno>().map(|error| error.kind());
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        let kind = kind.or(of_rustix);
+        kind.is_some_and(|kind| {
+            matches!(
+                kind,
+                FileTooLarge | QuotaExceeded | ReadOnlyFilesystem | StorageFull
+            )
+        })
+    })
+}
+
 /// Opens a file of this user, or makes it and its directory.
 fn make(path: &Path) -> anyhow::Result<File> {
     let mut options = OpenOptions::new();
@@ -185,14 +204,25 @@ impl Ledger {
             "{} is no state of a switch of this user; remove it, or choose another `state`",
             path.display()
         );
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            bail!(
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => bail!(
                 "a switch runs already, with the state in {}; `sluicegate switch upgrade` replaces \
                  it, and another switch needs another `socket` and `state`",
                 path.display()
-            );
+            ),
+            locked => locked.with_context(|| format!("cannot lock {}", path.display()))?,
         }
         Self::over(file).with_context(explain)
+    }
+
+    /// In memory alone: a successor gets it, and a switch that starts after this one was killed does
+    /// not.
+    ///
+    /// # Errors
+    /// No memory, or no descriptor.
+    pub fn in_memory() -> anyhow::Result<Arc<Self>> {
+        let file = memfd_create("sluicegate-state", MemfdFlags::CLOEXEC);
+        Self::over(file.context("no memory for the state")?.into())
     }
 
     /// Over an open file whose lock this process has.
@@ -294,6 +324,20 @@ impl Ledger {
         let numbers = || (0..PORTS_MAX as u16).filter(|&number| !taken(number));
         let unused = |&number: &u16| self.name(number)[0] == 0;
         numbers().find(unused).or_else(|| numbers().next())
+    }
+
+    /// Has room for ports of these names.
+    ///
+    /// # Errors
+    /// No room in the file system.
+    pub fn make_room<'a>(&self, names: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
+        for name in names.filter(|name| self.find(name).is_none()) {
+            // Where all numbers have had ports, their room is there.
+            if let Some(number) = self.free(|number| self.name(number)[0] != 0) {
+                self.claim(number, name)?;
+            }
+        }
+        Ok(())
     }
 
     /// Names a port. What another port had under its number is forgotten.

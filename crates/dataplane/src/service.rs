@@ -23,7 +23,7 @@ use crate::{
     engine::Engine,
     govern::{Govern, Governing},
     handover,
-    ledger::Ledger,
+    ledger::{self, Ledger},
     mesh,
     port::Port,
     shm::{cable::Cable, pfc::FlowControl},
@@ -104,6 +104,16 @@ struct State {
     handles: Vec<Handle>,
 }
 
+/// The state in its file, with room for all ports.
+fn kept(config: &Config) -> anyhow::Result<Arc<Ledger>> {
+    let ledger = Ledger::open(&config.state)?;
+    let names = config.ports.iter().map(|port| port.name.as_str());
+    ledger
+        .make_room(names)
+        .with_context(|| format!("the state in {}", config.state.display()))?;
+    Ok(ledger)
+}
+
 impl Service {
     /// Starts a switch.
     ///
@@ -111,7 +121,16 @@ impl Service {
     /// A port's socket or interface cannot be had: all others are given back.
     pub fn start(config: Config) -> anyhow::Result<Self> {
         adapter::apply(&config.adapters)?;
-        let ledger = Ledger::open(&config.state)?;
+        let ledger = match kept(&config) {
+            Err(error) if ledger::is_of_storage(&error) => {
+                tracing::warn!(
+                    "{error:#}: the state is in memory alone, and guests lose frames if this switch \
+                     is killed; make room and restart the switch when that suits"
+                );
+                Ledger::in_memory()?
+            }
+            ledger => ledger?,
+        };
         let (running, mut state) = State::begin(&config, ledger)?;
         for port in &config.ports {
             if let Err(error) = state.add(port, None) {

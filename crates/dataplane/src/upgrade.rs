@@ -325,7 +325,7 @@ fn check(successor: &Successor, stops: &impl Fn() -> bool) -> anyhow::Result<()>
     let mut child = child.with_context(|| cannot_start(successor))?;
     let pipe = child.stderr.take();
     // Beside the wait: what is said may be longer than a pipe.
-    let reader = thread::spawn(move || {
+    let reader = thread::Builder::new().spawn(move || {
         let mut said = Vec::new();
         if let Some(mut pipe) = pipe {
             let _ = pipe.by_ref().take(SAID_MAX).read_to_end(&mut said);
@@ -333,6 +333,13 @@ fn check(successor: &Successor, stops: &impl Fn() -> bool) -> anyhow::Result<()>
         }
         String::from_utf8_lossy(&said).trim().to_owned()
     });
+    let reader = match reader {
+        Ok(reader) => reader,
+        Err(error) => {
+            end(&mut child);
+            return Err(error).context("cannot start a thread that reads what the successor says");
+        }
+    };
     let ended = wait(&mut child, CHECKS_WITHIN, stops);
     if !ended.as_ref().is_ok_and(Option::is_some) {
         end(&mut child);
