@@ -87,16 +87,6 @@ lint_tests() {
 	done
 }
 
-# What is installed and measured has no crate with less optimisation.
-lint_profiles() {
-	local profile
-	levels() { sed -n "/^\[profile\.$1\.package\]/,/^\$/ s/ = { opt-level = $2 }\$//p" Cargo.toml; }
-	for profile in dist bench; do
-		[ "$(levels release 1)" = "$(levels "$profile" 3)" ] ||
-			fail "Cargo.toml: [profile.$profile.package] has other crates than [profile.release.package]"
-	done
-}
-
 # Tables and pictures may be longer. Characters are counted, not bytes; a tab is eight of them.
 lint_comments() {
 	local found
@@ -164,7 +154,6 @@ base=${1:-}
 lint_licences
 lint_lengths
 lint_tests
-lint_profiles
 lint_comments
 ! touched '^crates/core/c/' || lint_headers
 ! touched '^crates/trace/c/' || lint_interposer
