@@ -34,10 +34,20 @@ words_of_scripts() {
 	done
 }
 
+# In the code: programs by name or by a constant of the file, and those of helpers that take a program
+# and a list of arguments.
+# shellcheck disable=SC2016 # perl's own names
+PROGRAMS='
+	print "call $1 $ARGV\n" while /\bCommand::new\(\s*"([\w.-]+)"/g;
+	print "call $1 $ARGV\n" while /\brun\(\s*"([a-z][\w.-]*)",\s*&?(?:vec!)?\[\s*(?:&?"|&?format)/g;
+	while (/\bCommand::new\(\s*([A-Z_]+)\s*\)/g) {
+		my $name = $1;
+		print "call $1 $ARGV\n" if /\bconst $name: &(?:\x27static )?str = "([\w.-]+)"/;
+	}'
+
 # "call NAME FILE" of the code.
 words_of_code() {
-	grep -roE 'Command::new\("[a-z0-9_.-]+"\)' crates bench fuzz --include='*.rs' |
-		sed -E 's/^([^:]*):.*"(.*)".*/call \2 \1/'
+	find crates bench fuzz -name '*.rs' -not -path '*/target/*' -print0 | xargs -0 perl -0777 -ne "$PROGRAMS"
 }
 
 # The packages that every machine has, and those and the commands that setup.sh needs by name.
