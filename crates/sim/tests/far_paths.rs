@@ -18,7 +18,7 @@ const JITTERS_US: [u32; 3] = [0, 200, 2_000];
 const BIT_ERROR_RATES: [f64; 2] = [0.0, 8.26e-8];
 
 /// Hosts that enforce, and the rule.
-const RULES: [(&str, &str); 7] = [
+const RULES: [(&str, &str); 10] = [
     ("['h2']", "algorithm = 'dctcp'"),
     ("'all'", "algorithm = 'dctcp'"),
     ("['h2']", "algorithm = 'dctcp', one_sided = 'dcvegas'"),
@@ -26,6 +26,9 @@ const RULES: [(&str, &str); 7] = [
     ("['h2']", "algorithm = 'vegas'"),
     ("['h2']", "algorithm = 'swift'"),
     ("['h2']", "algorithm = 'reno'"),
+    ("['h2']", "algorithm = 'cubic'"),
+    ("['h2']", "algorithm = 'illinois'"),
+    ("['h2']", "algorithm = 'highspeed'"),
 ];
 
 /// One flow from h2 to h1 as it is, and under each rule.
