@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use sluicegate_policy::{Policy, PolicyFile};
+use sluicegate_policy::{Policy, PolicyFile, fingerprint};
 
 use crate::{bpffs, file, record::Names};
 
@@ -25,6 +25,9 @@ pub const VERSION: u32 = 1;
 
 /// Interfaces that are worth a line each in [`State::remarks`].
 const FAILED_SHOWN: usize = 8;
+
+/// Lines of a policy's last rule or bucket that are worth knowing the file before them.
+const BEGINNINGS_MOST: usize = 64;
 
 /// The device and the inode of a file.
 pub type FileId = (u64, u64);
@@ -84,6 +87,9 @@ pub struct InForce {
     /// Its text ends with a line feed.
     #[serde(default)]
     pub ends_line: bool,
+    /// Fingerprints of the beginnings of its text that have all of its rules and buckets.
+    #[serde(default)]
+    pub beginnings: Vec<String>,
 }
 
 /// The result of a look at the policy file.
@@ -133,8 +139,20 @@ impl InForce {
             buckets: Some(policy.buckets.len()),
             file: id,
             ends_line: file.text.ends_with('\n'),
+            beginnings: beginnings(&file.text),
         }
     }
+}
+
+/// Fingerprints of what is left of `text` by a cut between two lines of its last rule or bucket.
+fn beginnings(text: &str) -> Vec<String> {
+    let Some(last) = text.rfind("\n[[").map(|at| at + 1).or(text.find("[[")) else {
+        return Vec::new();
+    };
+    let ends = text.match_indices('\n').map(|(at, _)| at + 1);
+    let ends = ends.filter(|end| *end > last && *end < text.len());
+    let ends = ends.take(BEGINNINGS_MOST);
+    ends.map(|end| fingerprint(&text[..end])).collect()
 }
 
 impl State {

@@ -1,9 +1,9 @@
 //! Whether an agent that starts takes its policy file.
 //!
 //! It may start by itself, after a crash or an upgrade, while a file is being written, or with what
-//! a full disk has left of it. Where rules of an earlier agent are in force, a file that was written
-//! in place is held to what a running agent asks of it. What was in force is known from the kernel,
-//! its file from the state of the last agent.
+//! a full disk has left of it. Where a policy of an earlier agent is in force, a file that was
+//! written in place is held to what a running agent asks of it. What was in force is known from the
+//! kernel, its file from the state of the last agent.
 
 use anyhow::{Result, bail};
 use sluicegate_policy::Policy;
@@ -100,6 +100,7 @@ struct Known {
     buckets: Option<usize>,
     file: Option<FileId>,
     ends_line: bool,
+    beginnings: Vec<String>,
     held_back: Option<String>,
     held_file: Option<FileId>,
 }
@@ -126,6 +127,7 @@ impl Known {
             buckets: buckets.or(said.and_then(|said| said.buckets)),
             file: said.and_then(|said| said.file),
             ends_line: said.is_some_and(|said| said.ends_line),
+            beginnings: said.map_or_else(Vec::new, |said| said.beginnings.clone()),
             held_back: reload.and_then(|reload| reload.held_back.clone()),
             held_file: reload.and_then(|reload| reload.held_file),
         }
@@ -150,8 +152,8 @@ impl Known {
 
     /// Why the file is probably a part of one. `written`: the file as it was written last.
     fn doubt(&self, read: &Read, written: Option<&str>, policy: &Policy) -> Option<String> {
-        let is_same = self.fingerprint.as_ref() == Some(&read.file.fingerprint());
-        if is_same || !self.is_in_place(read.id) {
+        let fingerprint = read.file.fingerprint();
+        if self.fingerprint.as_ref() == Some(&fingerprint) || !self.is_in_place(read.id) {
             return None;
         }
         let (rules, buckets) = (policy.rules.len(), policy.buckets.len());
@@ -175,6 +177,9 @@ impl Known {
         if self.ends_line && !text.trim().is_empty() && !text.ends_with('\n') {
             return Some("ends within a line".to_owned());
         }
+        if self.beginnings.contains(&fingerprint) {
+            return Some("is the beginning of what is in force".to_owned());
+        }
         let is_held = self.held_back.is_some() && self.held_back.as_deref() == written;
         is_held.then(|| "was held back by the last agent, and was not written since".to_owned())
     }
@@ -186,7 +191,7 @@ mod tests {
     use sluicegate_policy::PolicyFile;
 
     const TWO: &str = "[[rule]]\nport = 80\n[[rule]]\nmode = 'enforce'\n";
-    const BUCKET: &str = "[[bucket]]\nclass = 'udp'\nrate = '50Mbit'\n";
+    const BUCKET: &str = "[[bucket]]\nclass = 'udp'\nrate = '50Mbit'\nmode = 'observe'\n";
 
     fn read(text: &str, inode: u64) -> (Read, Policy) {
         let file = PolicyFile {
@@ -233,6 +238,10 @@ mod tests {
                 "has 0 buckets and 1 are in force",
             ),
             (whole.len() - 1, "ends within a line"),
+            (
+                whole.rfind("mode").unwrap(),
+                "is the beginning of what is in force",
+            ),
         ] {
             assert_eq!(doubt(&known, &whole[..cut], 7).as_deref(), Some(why));
             assert_eq!(doubt(&known, &whole[..cut], 8), None, "{why}");
