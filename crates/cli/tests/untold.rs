@@ -75,6 +75,30 @@ fn an_agent_that_may_write_to_no_file_enforces_and_says_so() {
 }
 
 #[test]
+fn a_state_file_that_cannot_be_read_is_no_sign_that_no_agent_runs() {
+    let site = Site::new();
+    let agent = site.agent();
+    let path = format!("{}/{}.json", site.run_dir(), site.host.name("h"));
+    fs::write(&path, "{").unwrap();
+    let said = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
+        let output = command.args(arguments).args(["--run-dir", &site.run_dir()]);
+        let output = output.output().unwrap();
+        text(&output.stdout) + &text(&output.stderr)
+    };
+    let doctor = said(&["doctor", "-i", "lo"]);
+    let unknown = format!("Whether another agent runs is not known: reading {path}: ");
+    assert!(doctor.contains(&unknown), "{doctor}");
+    let detach = said(&["detach", "--all", "--bpffs", &site.bpffs()]);
+    assert!(
+        detach.contains("warning: an agent may run and will attach again then")
+            && detach.contains(&path),
+        "{detach}"
+    );
+    drop(agent);
+}
+
+#[test]
 fn an_alias_that_is_no_utf_8_is_a_label_and_a_detach_says_why() {
     let site = Site::new();
     let h = site.host.name("h");
