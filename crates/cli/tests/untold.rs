@@ -10,6 +10,7 @@ use std::{
 };
 
 use site::{Agent, Site, common::ip, eventually, text};
+use sluicegate_agent::tcx::Direction;
 
 use crate::site;
 
@@ -96,6 +97,27 @@ fn a_state_file_that_cannot_be_read_is_no_sign_that_no_agent_runs() {
         "{detach}"
     );
     drop(agent);
+}
+
+/// As an agent leaves it that is killed between the two links of an interface.
+#[test]
+fn a_start_that_detaches_what_is_half_there_says_why_and_attaches_anew() {
+    let site = Site::new();
+    let agent = site.agent();
+    let state = site.state_when(|state| state.interfaces.len() == 2);
+    let mut places = state.interfaces.iter();
+    let (index, _) = places.find(|(_, place)| place.name == "ta").unwrap();
+    let pin = site.pins().link(*index, Direction::Egress);
+    agent.kill();
+    fs::remove_file(&pin).unwrap();
+    let agent = Agent::start(site.agent_command("policy.toml"));
+    let line = agent.wait_for("detached: ");
+    assert!(line.contains("WARN") && line.contains("ta"), "{line}");
+    let why = format!("one link of two, {} is missing", pin.display());
+    assert!(line.contains(&why), "{line}");
+    agent.wait_for("enforcing; stop");
+    assert!(pin.exists());
+    assert_eq!(agent.stop(), Some(0));
 }
 
 #[test]
