@@ -588,9 +588,9 @@ impl Engine {
             }
         }
         let member = self.learning.membership(number);
-        // A port without a trunk has no tags of any kind: behind a native VLAN, or at a receiver that
-        // takes off tags of VLAN 0, one would choose another VLAN. And enforcement would not know a
-        // flow by what other switches take for its tag.
+        // A port without a trunk has no tags of any kind: behind a native VLAN, or at a receiver
+        // that takes off tags of VLAN 0, one would choose another VLAN. And enforcement would not
+        // know a flow by what other switches take for its tag.
         let nested = is_tagged(frame.start(), kind_at);
         let has_trunk = matches!(member, Some(Membership::Trunk { .. }));
         let is_stacked = nested || kind_at > ONE_TAG;

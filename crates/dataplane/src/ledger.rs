@@ -215,8 +215,8 @@ impl Ledger {
         Self::over(file).with_context(explain)
     }
 
-    /// In memory alone: a successor gets it, and a switch that starts after this one was killed does
-    /// not.
+    /// In memory alone: a successor gets it, and a switch that starts after this one was killed
+    /// does not.
     ///
     /// # Errors
     /// No memory, or no descriptor.
