@@ -299,7 +299,7 @@ fn a_start_takes_a_policy_with_less_only_if_it_was_renamed_into_its_place() {
 
 /// The agent looks at its file every 10 seconds without news, too.
 #[test]
-fn a_file_that_a_writer_keeps_open_is_looked_at_when_it_is_closed() {
+fn a_file_that_a_writer_keeps_open_is_taken_when_it_is_closed() {
     let site = Site::new();
     site.write_policy("policy.toml", TWO);
     let agent = site.agent();
@@ -308,8 +308,10 @@ fn a_file_that_a_writer_keeps_open_is_looked_at_when_it_is_closed() {
     let (first, rest) = TWO.split_at(TWO.find("mode").unwrap());
     writer.write_all(first.as_bytes()).unwrap();
     thread::sleep(Duration::from_millis(10_500));
+    // A machine that is busy may look between two writes: then it is held back.
     let state = site.state();
-    assert_eq!((state.reload, state.policy), (None, before));
+    assert_eq!(state.policy, before);
+    assert!(state.reload.is_none_or(|reload| !reload.adopted));
     let rest = rest.replace("observe", "enforce");
     writer.write_all(rest.as_bytes()).unwrap();
     drop(writer);
