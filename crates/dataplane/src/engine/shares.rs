@@ -21,7 +21,11 @@ pub(super) struct Shares {
     /// Entries of each queue of the entrance.
     entries: u16,
     /// Exits among which they are shared.
-    exits: usize,
+    exits: u16,
+    /// Entries that are kept for each exit: none where exits are more than half of the entries.
+    part: u16,
+    /// Entries that are kept for no exit.
+    common: u16,
     queues: Vec<Queue>,
 }
 
@@ -46,40 +50,34 @@ impl Shares {
     }
 
     fn new(entries: u16) -> Self {
-        Self {
+        let mut shares = Self {
             entries,
-            exits: 1,
+            exits: 0,
+            part: 0,
+            common: entries,
             queues: Vec::new(),
-        }
-    }
-
-    /// Entries that are kept for each exit: none where exits are more than half of the entries.
-    fn part(&self) -> u16 {
-        let entries = usize::from(self.entries);
-        let part = match self.exits {
-            exits if exits <= entries / 2 => (entries / (8 * exits)).max(1),
-            _ => 0,
         };
-        u16::try_from(part).unwrap_or(u16::MAX)
-    }
-
-    /// Entries that are kept for no exit.
-    fn common(&self) -> u16 {
-        let kept = usize::from(self.part()) * self.exits;
-        self.entries
-            .saturating_sub(u16::try_from(kept).unwrap_or(u16::MAX))
+        shares.set_exits(1);
+        shares
     }
 
     /// So many exits have shares from now on.
-    pub(super) fn set_exits(&mut self, exits: usize) {
-        let exits = exits.max(1);
+    fn set_exits(&mut self, exits: u16) {
         if exits == self.exits {
             return;
         }
         self.exits = exits;
-        let part = self.part();
+        self.part = match exits {
+            1.. if exits <= self.entries / 2 => (self.entries / 8 / exits).max(1),
+            _ => 0,
+        };
+        // At most half of the entries, or an eighth.
+        self.common = self.entries - self.part * exits;
         for queue in &mut self.queues {
-            let beyond = queue.by_exit.iter().map(|own| own.saturating_sub(part));
+            let beyond = queue
+                .by_exit
+                .iter()
+                .map(|own| own.saturating_sub(self.part));
             queue.beyond = beyond.sum();
         }
     }
@@ -89,14 +87,13 @@ impl Shares {
     fn has_room(&self, queue: u16, exit: u16) -> bool {
         let queue = self.queues.get(usize::from(queue));
         let own = queue.and_then(|queue| queue.by_exit.get(usize::from(exit)));
-        let (own, part) = (own.copied().unwrap_or(0), self.part());
+        let own = own.copied().unwrap_or(0);
         let beyond = queue.map_or(0, |queue| queue.beyond);
-        let left = self.common().saturating_sub(beyond);
-        own < part || u32::from(own - part) + 2 <= u32::from(left)
+        let left = self.common.saturating_sub(beyond);
+        own < self.part || u32::from(own - self.part) + 2 <= u32::from(left)
     }
 
     fn take(&mut self, queue: u16, exit: u16) {
-        let part = self.part();
         let (queue, exit) = (usize::from(queue), usize::from(exit));
         if self.queues.len() <= queue {
             self.queues.resize(queue + 1, Queue::default());
@@ -105,17 +102,16 @@ impl Shares {
         if queue.by_exit.len() <= exit {
             queue.by_exit.resize(exit + 1, 0);
         }
-        queue.beyond += u16::from(queue.by_exit[exit] >= part);
+        queue.beyond += u16::from(queue.by_exit[exit] >= self.part);
         queue.by_exit[exit] += 1;
     }
 
     fn give_back(&mut self, queue: u16, exit: u16) {
-        let part = self.part();
         let Some(queue) = self.queues.get_mut(usize::from(queue)) else {
             return;
         };
         if let Some(own) = queue.by_exit.get_mut(usize::from(exit)) {
-            queue.beyond = queue.beyond.saturating_sub(u16::from(*own > part));
+            queue.beyond = queue.beyond.saturating_sub(u16::from(*own > self.part));
             *own = own.saturating_sub(1);
         }
     }
@@ -143,7 +139,9 @@ impl Engine {
         if frame.token.is_none() || frame.shares_with.is_some() {
             return;
         }
-        let exits = self.bays.len() * self.choice.lanes.highest_first().count();
+        // Ports are 256 at most, and priorities 8.
+        let exits = self.bays.len() * usize::from(self.choice.lanes.count());
+        let exits = u16::try_from(exits).unwrap_or(u16::MAX);
         let Some(Some(bay)) = self.bays.get_mut(usize::from(frame.from)) else {
             return;
         };
@@ -187,12 +185,12 @@ mod tests {
     #[test]
     fn however_many_exits_stall_each_other_one_has_its_part() {
         for entries in [64, 256, 512, 16_384] {
-            for exits in [1, 2, 10, 20, 32] {
+            for exits in [1_u16, 2, 10, 20, 32] {
                 let mut shares = Shares::new(entries);
                 shares.set_exits(exits);
-                let part = (entries / (8 * exits as u16)).max(1);
+                let part = (entries / (8 * exits)).max(1);
                 let mut used = 0;
-                for exit in 0..exits as u16 {
+                for exit in 0..exits {
                     let own = fill(&mut shares, 0, exit);
                     assert!(own >= part, "{own} of {entries}, exit {exit} of {exits}");
                     used += own;
@@ -226,7 +224,7 @@ mod tests {
         }
         // Counts are those of the new parts.
         (0..256).for_each(|_| shares.give_back(0, 0));
-        assert!(shares.queues[0].beyond <= shares.common());
+        assert!(shares.queues[0].beyond <= shares.common);
         assert_eq!(shares.queues[0].by_exit[0], 0);
     }
 }
