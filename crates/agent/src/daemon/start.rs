@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::{
     Config,
-    whole::{Read, writing},
+    whole::{Read, fewer, writing},
 };
 use crate::{
     bpffs::{self, Found, Pins},
@@ -44,9 +44,9 @@ pub(super) fn refuse_partial(config: &Config, netns: &str) -> Result<()> {
         return Ok(());
     };
     let problem = format!(
-        "the policy file {path} {doubt}: it may not be whole, so that {} in force in network namespace {netns} \
-         goes on; write the whole policy again, or if the file is meant, rename it into its place \
-         (cp -p {path} {path}.new && mv {path}.new {path})",
+        "the policy file {path} {doubt}: the file may not be whole, so {} in force in network \
+         namespace {netns} goes on; write the whole policy again, or if the file is meant, rename \
+         the file into its place (cp -p {path} {path}.new && mv {path}.new {path})",
         known.in_words(),
         path = path.display(),
     );
@@ -158,23 +158,17 @@ impl Known {
         }
         let (rules, buckets) = (policy.rules.len(), policy.buckets.len());
         let text = &read.file.text;
-        let fewer = |what: &str, now: usize, before: Option<usize>| {
-            let before = before.filter(|before| now < *before)?;
-            Some(format!("has {now} {what} and {before} are in force"))
-        };
+        let is_empty = text.trim().is_empty();
         let is_less = fewer("rules", rules, self.rules).or(fewer("buckets", buckets, self.buckets));
-        if let Some(is_less) = is_less {
-            let is_empty = text.trim().is_empty();
-            return Some(if is_empty {
-                "is empty".to_owned()
-            } else {
-                is_less
-            });
+        if is_less.is_some() {
+            return is_less
+                .filter(|_| !is_empty)
+                .or(Some("is empty".to_owned()));
         }
         if self.rules.is_none() && rules == 0 && buckets == 0 {
             return Some("has no rules, and how many are in force is not known".to_owned());
         }
-        if self.ends_line && !text.trim().is_empty() && !text.ends_with('\n') {
+        if self.ends_line && !is_empty && !text.ends_with('\n') {
             return Some("ends within a line".to_owned());
         }
         if self.beginnings.contains(&fingerprint) {

@@ -55,6 +55,13 @@ fn id(path: &Path) -> Option<FileId> {
     Some((about.dev(), about.ino()))
 }
 
+/// Why a policy with `now` rules or buckets may be a part of the one in force, which has `before`
+/// where that is known.
+pub(super) fn fewer(what: &str, now: usize, before: Option<usize>) -> Option<String> {
+    let before = before.filter(|before| now < *before)?;
+    Some(format!("has {now} {what} and {before} are in force"))
+}
+
 /// The file whose policy is in force, and one that was held back.
 #[derive(Debug)]
 pub(super) struct InPlace {
@@ -111,9 +118,6 @@ impl InPlace {
             return None;
         }
         let text = &read.file.text;
-        let fewer = |what: &str, now: usize, before: usize| {
-            (now < before).then(|| format!("has {now} {what} and {before} are in force"))
-        };
         let cut = |is_cut: bool, why: &str| is_cut.then(|| why.to_owned());
         let is_shorter = text.len() < self.text.len();
         let had_end = self.text.ends_with('\n');
@@ -121,8 +125,8 @@ impl InPlace {
             is_shorter && text.trim().is_empty() && !self.text.trim().is_empty(),
             "is empty",
         )
-        .or_else(|| fewer("rules", policy.rules.len(), self.rules))
-        .or_else(|| fewer("buckets", policy.buckets.len(), self.buckets))
+        .or_else(|| fewer("rules", policy.rules.len(), Some(self.rules)))
+        .or_else(|| fewer("buckets", policy.buckets.len(), Some(self.buckets)))
         .or_else(|| {
             cut(
                 is_shorter && self.text.starts_with(text.as_str()),
