@@ -31,9 +31,23 @@ log_of() { echo "$LOGS/${1//[^a-z0-9]/-}.log"; }
 # tries LOG: the names of what was tried again, once for each further try.
 tries() { sed -n "s/^$AGAIN//p" "$1"; }
 
-# row NAME VERDICT SECONDS: a line of the summary, with what was tried again.
+# timed FILE COMMAND…: writes seconds of the clock and of CPUs that the command used.
+timed() {
+	local file=$1 start=$SECONDS status=0
+	shift
+	(
+		trap 'times >"$file.times"' EXIT
+		"$@"
+	) || status=$?
+	awk -v clock="$((SECONDS - start))" -F '[ms ]+' '{ cpu += 60 * ($1 + $3) + $2 + $4 }
+		END { printf "%d %.0f\n", clock, cpu }' "$file.times" >"$file"
+	rm -f "$file.times"
+	return "$status"
+}
+
+# row NAME VERDICT SECONDS CPU_SECONDS: a line of the summary, with what was tried again.
 row() {
-	local name=$1 verdict=$2 seconds=$3 budget over="" names=() again="" of="-"
+	local name=$1 verdict=$2 seconds=$3 cpu_s=$4 budget over="" names=() again="" of="-"
 	budget=${BUDGET_S[$name]:-${BUDGET_S[${name%% *}]:-}}
 	if [ -n "$budget" ]; then
 		of=$budget
@@ -45,7 +59,7 @@ row() {
 		retried+=("${names[@]}")
 		again=" (tried again: $(tries "$(log_of "$name")" | sort | uniq -c | awk '{ n = $1; $1 = ""; sub(/^ /, ""); printf "%s%s ×%d", sep, $0, n; sep = ", " }'))"
 	fi
-	rows+=("$(printf '%-34s %-6s %5s s of %4s%s%s' "$name" "$verdict" "$seconds" "$of" "$over" "$again")")
+	rows+=("$(printf '%-34s %-6s %5s s of %4s, CPU %5s s%s%s' "$name" "$verdict" "$seconds" "$of" "$cpu_s" "$over" "$again")")
 }
 
 # shown_if_bad NAME VERDICT: a stage that passes keeps its output in its log; one that does not
@@ -57,7 +71,7 @@ shown_if_bad() {
 	say "$1: FAILED; all of it in ${LOGS#"$SG_ROOT"/}/$(basename "$(log_of "$1")")"
 }
 
-# counted NAME STATUS SECONDS: a stage that has ended is one check.
+# counted NAME STATUS SECONDS CPU_SECONDS: a stage that has ended is one check.
 counted() {
 	local verdict=ok
 	if [ "$2" -eq 0 ]; then
@@ -67,7 +81,7 @@ counted() {
 		failed=$((failed + 1))
 	fi
 	shown_if_bad "$1" "$verdict"
-	row "$1" "$verdict" "$3"
+	row "$1" "$verdict" "$3" "$4"
 	[ "$verdict" = ok ]
 }
 
@@ -80,7 +94,7 @@ summed() {
 		awk '{ run += $1; passed += $2 } END { print run + 0, passed + 0 }'
 }
 
-# counted_tests NAME STATUS SECONDS: a stage of tests that has ended is as many checks as it has
+# counted_tests NAME STATUS SECONDS CPU_SECONDS: a stage of tests that has ended is as many checks as it has
 # tests; one that died is one failure. Tests that passed when they were tried again are in a log of
 # their own.
 counted_tests() {
@@ -97,20 +111,22 @@ counted_tests() {
 	fi
 	passed=$((passed + good)) failed=$((failed + bad))
 	shown_if_bad "$name" "$verdict"
-	row "$name" "$verdict" "$3"
+	row "$name" "$verdict" "$3" "$4"
 	[ "$verdict" = ok ]
 }
 
 # stage [-tests] NAME COMMAND…: runs it with its output in a log; -tests: a command that has tests
 # to count.
 stage() {
-	local count=counted name start=$SECONDS status=0
+	local count=counted name log status=0 seconds cpu_s
 	[ "$1" != -tests ] || { count=counted_tests && shift; }
 	name=$1
+	log=$(log_of "$name")
 	shift
 	say "$name"
-	"$@" >"$(log_of "$name")" 2>&1 || status=$?
-	"$count" "$name" "$status" "$((SECONDS - start))"
+	timed "$log.time" "$@" >"$log" 2>&1 || status=$?
+	read -r seconds cpu_s <"$log.time"
+	"$count" "$name" "$status" "$seconds" "$cpu_s"
 }
 
 # begin NAME COMMAND…: a stage beside those that follow; `ended [-tests] NAME` waits for it. Not for
@@ -122,21 +138,21 @@ begin() {
 	rm -f "$log.status"
 	say "$name (beside the next)"
 	{
-		local start=$SECONDS status=0
-		"$@" >"$log" 2>&1 || status=$?
-		echo "$status $((SECONDS - start))" >"$log.status"
+		local status=0
+		timed "$log.time" "$@" >"$log" 2>&1 || status=$?
+		echo "$status $(<"$log.time")" >"$log.status"
 	} &
 	beside[$name]=$!
 }
 
 ended() {
-	local count=counted status=1 seconds=0 aside=yes
+	local count=counted status=1 seconds=0 cpu_s=0 aside=yes
 	[ "$1" != -tests ] || { count=counted_tests && shift; }
 	wait "${beside[$1]}"
 	unset "beside[$1]"
 	# A stage that was killed has left none.
-	[ ! -f "$(log_of "$1").status" ] || read -r status seconds <"$(log_of "$1").status"
-	"$count" "$1" "$status" "$seconds"
+	[ ! -f "$(log_of "$1").status" ] || read -r status seconds cpu_s <"$(log_of "$1").status"
+	"$count" "$1" "$status" "$seconds" "$cpu_s"
 }
 
 # failures LOG: tests that did not pass, as nextest's summary names them: "HOW PROGRAM TEST".

@@ -48,12 +48,12 @@ FAILED_ONCE="check failed: t: rtt: a.rtt_us.p99 <= 2 (3 against 2)"
 DISTURBED="check failed: t: softnet_dropped = 3 where the experiment is not about it"
 UNEXPLAINED="check failed: t: tcp_retransmits = 3 where the experiment is not about it"
 
-expect "a stage that passes" 'stage quick true' '^quick +ok +0 s of +5$' '^total +[0-9]+ s of +100$' \
+expect "a stage that passes" 'stage quick true' '^quick +ok +0 s of +5, CPU +0 s$' '^total +[0-9]+ s of +100$' \
 	'^tried again: nothing$' '^1 passed, 0 failed$' '^exit 0$'
 expect "a stage that fails" 'stage quick false; stage "lab a" true' '^quick +FAILED' '^lab a +ok' '^quick: FAILED|^==> quick: FAILED' \
 	'^1 passed, 1 failed$' '^exit 1$'
-expect "over its budget" 'stage "lab slow" sleep 1' '^lab slow +ok +[12] s of +0 OVER$' '^exit 0$'
-expect "without a budget" 'stage other true' '^other +ok +0 s of +-$'
+expect "over its budget" 'stage "lab slow" sleep 1' '^lab slow +ok +[12] s of +0, CPU +0 s OVER$' '^exit 0$'
+expect "without a budget" 'stage other true' '^other +ok +0 s of +-, CPU +0 s$'
 expect "budgets are summed" 'stage quick true; stage "lab a" true; stage "lab slow" true; stage other true' \
 	'^budgets of these stages, summed +65 s of +100$'
 expect "beside others" 'begin "lab a" sh -c "sleep 1; exit 1"; stage quick true; ended "lab a"; stage "lab b" true' \
