@@ -87,6 +87,24 @@ lint_tests() {
 	done
 }
 
+# Of a crate whose manifest has `doctest = false`, which spares rustdoc its reading, an example in the
+# documentation would never run.
+lint_examples() {
+	local manifest found
+	for manifest in crates/*/Cargo.toml; do
+		found=$(find "${manifest%/*}/src" -name '*.rs' -exec awk '
+			FNR == 1 { inside = 0 }
+			!/^[ \t]*\/\/[\/!] ?```/ { next }
+			!inside && /```(rust|no_run|should_panic|compile_fail)?[ \t]*$/ { print FILENAME ":" FNR }
+			{ inside = !inside }' {} +)
+		if grep -qx 'doctest = false' "$manifest"; then
+			[ -z "$found" ] || fail "examples that never run, for $manifest has doctest = false: $found"
+		elif [ -f "${manifest%/*}/src/lib.rs" ]; then
+			[ -n "$found" ] || fail "$manifest: no example is in this crate's documentation; set doctest = false"
+		fi
+	done
+}
+
 # Tables and pictures may be longer. Characters are counted, not bytes; a tab is eight of them.
 lint_comments() {
 	local found
@@ -154,6 +172,7 @@ base=${1:-}
 lint_licences
 lint_lengths
 lint_tests
+lint_examples
 lint_comments
 ! touched '^crates/core/c/' || lint_headers
 ! touched '^crates/trace/c/' || lint_interposer
