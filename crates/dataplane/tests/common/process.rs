@@ -47,21 +47,10 @@ impl Process {
 
     /// Another process takes over; for how long no frame moved, ns.
     pub fn replace(&mut self) -> u64 {
+        let mut next = Self::run(&self.directory, &["--take-over"]);
+        let output = next.stdout.as_mut().expect("piped");
         let mut line = String::new();
-        let mut next = None;
-        // On a busy machine a successor may be too late: the running one goes on, and the next
-        // tries.
-        for _ in 0..5 {
-            let mut child = Self::run(&self.directory, &["--take-over"]);
-            let output = child.stdout.as_mut().expect("piped");
-            BufReader::new(output).read_line(&mut line).expect("a line");
-            if !line.is_empty() {
-                next = Some(child);
-                break;
-            }
-            assert!(!child.wait().expect("it ends").success());
-        }
-        let next = next.expect("one of them takes over");
+        BufReader::new(output).read_line(&mut line).expect("a line");
         let mut old = mem::replace(&mut self.child, next);
         assert!(old.wait().expect("it ends").success());
         line.trim().parse().expect("it took over")
