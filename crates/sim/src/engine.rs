@@ -7,7 +7,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread,
@@ -37,7 +37,7 @@ const EVENTS_PER_LOOK: u64 = 1 << 16;
 /// Windows between two calls of [`Look`], where windows have few events.
 const WINDOWS_PER_LOOK: u64 = 1 << 12;
 
-/// Polls of the barrier before a waiting thread yields its CPU.
+/// Polls of the barrier before a waiting thread sleeps.
 const SPINS: u32 = 2_000;
 
 /// Some of the hosts and switches, and the roles of their tenants.
@@ -326,6 +326,10 @@ struct Meeting {
     /// By turn, the exports from each part to each other: index sender × members + receiver.
     boxes: [Vec<Mutex<Exports>>; TURNS],
     broken: AtomicBool,
+    /// Threads that sleep until the next round, counted under `bed`.
+    sleepers: AtomicUsize,
+    bed: Mutex<()>,
+    alarm: Condvar,
 }
 
 impl Meeting {
@@ -342,6 +346,9 @@ impl Meeting {
             next: [next(), next()],
             boxes: [boxes(), boxes()],
             broken: AtomicBool::new(false),
+            sleepers: AtomicUsize::new(0),
+            bed: Mutex::new(()),
+            alarm: Condvar::new(),
         }
     }
 
@@ -350,22 +357,43 @@ impl Meeting {
         let round = self.round.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.members {
             self.arrived.store(0, Ordering::Relaxed);
-            self.round.store(round + 1, Ordering::Release);
+            self.round.store(round + 1, Ordering::SeqCst);
+            self.wake();
             return true;
         }
-        let mut spins = 0;
-        while self.round.load(Ordering::Acquire) == round {
-            if self.broken.load(Ordering::Acquire) {
-                return false;
+        for _ in 0..SPINS {
+            if self.is_over(round) {
+                break;
             }
-            spins += 1;
-            if spins < SPINS {
-                std::hint::spin_loop();
-            } else {
-                thread::yield_now();
-            }
+            std::hint::spin_loop();
         }
-        true
+        if !self.is_over(round) {
+            self.sleep(round);
+        }
+        !self.broken.load(Ordering::SeqCst)
+    }
+
+    fn is_over(&self, round: u64) -> bool {
+        self.round.load(Ordering::SeqCst) != round || self.broken.load(Ordering::SeqCst)
+    }
+
+    /// On a machine whose CPUs others use, too, a member may not run for milliseconds. Those that
+    /// wait for it leave it their CPU.
+    fn sleep(&self, round: u64) {
+        let mut bed = self.bed.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever ends the round reads this after that, or is seen here to have ended it.
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        while !self.is_over(round) {
+            bed = self.alarm.wait(bed).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn wake(&self) {
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            let _bed = self.bed.lock().unwrap_or_else(PoisonError::into_inner);
+            self.alarm.notify_all();
+        }
     }
 }
 
@@ -378,7 +406,8 @@ struct Member<'a> {
 impl Drop for Member<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.meeting.broken.store(true, Ordering::Release);
+            self.meeting.broken.store(true, Ordering::SeqCst);
+            self.meeting.wake();
         }
     }
 }
