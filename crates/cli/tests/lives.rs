@@ -82,10 +82,11 @@ impl Traffic {
 fn send(mut client: TcpStream, stop: &AtomicBool) {
     let mut place = 0u64;
     while !stop.load(Ordering::Relaxed) {
-        let chunk: Vec<u8> = (place..place + 16_384).map(pattern).collect();
+        let chunk: Vec<u8> = (place..place + 8_192).map(pattern).collect();
         client.write_all(&chunk).expect("a sends");
         place += chunk.len() as u64;
-        thread::sleep(Duration::from_micros(500));
+        // Agents need the CPUs that it leaves.
+        thread::sleep(Duration::from_millis(2));
     }
     client.shutdown(std::net::Shutdown::Write).expect("a ends");
     // The receiver closes once it has everything.
