@@ -26,7 +26,7 @@ INSIDE=/src/sluicegate
 # What is kept outside: DIRECTORY below SG_CACHE, and its place inside.
 KEPT=(
 	bare/apt:/var/cache/apt/archives bare/pip:/root/.cache/pip
-	bare/cargo:/root/.cargo/registry bare/go:/root/go/pkg/mod
+	bare/cargo:/root/.cargo/registry bare/go:/root/go/pkg/mod bare/go-build:/root/.cache/go-build
 	bare/crates:/var/cache/sluicegate/crates bare/guest-kernel:/var/cache/sluicegate/guest-kernel
 	kernels:/var/cache/sluicegate/kernels
 )

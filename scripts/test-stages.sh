@@ -88,6 +88,14 @@ expect "bleaching that was not noticed" "codes c 3 0; stage 'lab a' measured 'la
 expect "a run that cannot begin" "codes c 2 0; stage 'lab a' measured 'lab a' next c x" '^lab a +FAILED' '^tried again: nothing$'
 expect "three are too many" "for name in a b c; do codes c 3 0; stage \"lab \$name\" measured \"lab \$name\" next c '$DISTURBED'; done" \
 	'^tried again: 3 \(lab a, lab b, lab c\)$' '^tried again: FAILED, more than 2' '^3 passed, 1 failed$' '^exit 1$'
+STOLEN_CPU="$FAILED_ONCE\nnote: the hypervisor took 12 % of one CPU in one second"
+expect "three whose CPUs the hypervisor took" \
+	"for name in a b c; do codes c 3 3 0; stage \"lab \$name\" measured \"lab \$name\" next c '$STOLEN_CPU'; done" \
+	'^tried again: 3 \(lab a, lab b, lab c\); of 3 the hypervisor had taken the CPUs$' '^3 passed, 0 failed$' '^exit 0$'
+expect "three beside one whose CPUs the hypervisor took" \
+	"codes c 3 0; stage 'lab x' measured 'lab x' next c '$STOLEN_CPU'
+	for name in a b c; do codes c 3 0; stage \"lab \$name\" measured \"lab \$name\" next c '$DISTURBED'; done" \
+	'^tried again: 4 .*; of 1 the' '^tried again: FAILED, more than 2' '^exit 1$'
 # shellcheck disable=SC2016 # expands where the script runs
 expect "cases of one stage count each" 'stage quick printf "$AGAIN%s\n" one one two' \
 	'\(tried again: one ×2, two ×1\)$' '^tried again: 2 \(one, two\)$' '^exit 0$'

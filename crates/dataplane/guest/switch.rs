@@ -58,6 +58,8 @@ fn again(error: anyhow::Error) -> anyhow::Error {
     };
     thread::sleep(BETWEEN);
     let mut command = Command::new(program);
-    let command = command.args(arguments);
-    command.env(ATTEMPT, (attempt + 1).to_string()).exec().into()
+    command
+        .args(arguments)
+        .env(ATTEMPT, (attempt + 1).to_string());
+    command.exec().into()
 }
