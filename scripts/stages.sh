@@ -161,18 +161,22 @@ ended() {
 	"$count" "$1" "$status" "$seconds" "$cpu_s"
 }
 
-# failures LOG: tests that did not pass, as nextest's summary names them: "HOW PROGRAM TEST".
+# failures LOG: tests that did not pass, as nextest's summary names them: "HOW PROGRAM TEST". Those
+# that also left a process are "FAIL + LEAK" there.
 failures() {
-	sed -nE '/^ *Summary \[/,$ s/^ +([A-Z-]+) \[[^]]*\] \([^)]*\) ([^ ]+) (.*)$/\1 \2 \3/p' "$1"
+	sed -nE '/^ *Summary \[/,$ s/^ +([A-Z-]+)( \+ LEAK)? \[[^]]*\] \([^)]*\) ([^ ]+) (.*)$/\1 \3 \4/p' "$1"
 }
 
 # may_be_noise LOG: true if all that did not pass are timing-sensitive tests that failed while others
 # were measured to use the CPUs (scripts/others.sh). A test that took too long or died has failed
 # for another reason.
 may_be_noise() {
-	local how program test found
+	local how program test found run ran
 	found=$(failures "$1")
 	[ -n "$found" ] || return 1
+	# One that is not understood here is no noise.
+	read -r run ran < <(summed "$1")
+	[ "$(wc -l <<<"$found")" -eq $((run - ran)) ] || return 1
 	while read -r how program test; do
 		[ "$how" = FAIL ] || return 1
 		[[ " ${TIMING_SENSITIVE[*]} " == *" $test "* ]] || return 1

@@ -10,6 +10,8 @@ set -euo pipefail
 
 # How exposed systemd may call the services, in tenths of its scale to 10.
 EXPOSURE_MAX=25
+# These packages are not for keeping: they are packed quickly (dpkg-deb(1)).
+export DPKG_DEB_COMPRESSOR_LEVEL=1
 
 usage="usage: test-deb.sh BINARY DIR"
 binary=$(readlink -f "${1:?$usage}")

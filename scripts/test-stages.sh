@@ -133,6 +133,21 @@ noise yes "two disturbed tests" < <(
 	told FAIL keeps disturbed
 	summary FAIL fills FAIL keeps
 )
+noise yes "one that also left a process" < <(
+	told FAIL fills disturbed
+	told "FAIL + LEAK" keeps disturbed
+	summary FAIL fills "FAIL + LEAK" keeps
+)
+noise no "one that also left a process in a quiet run" < <(
+	told FAIL fills disturbed
+	told "FAIL + LEAK" keeps
+	summary FAIL fills "FAIL + LEAK" keeps
+)
+noise no "one that nextest calls otherwise" < <(
+	told FAIL fills disturbed
+	told "FAIL of another kind" keeps disturbed
+	summary FAIL fills "FAIL of another kind" keeps
+)
 noise no "one of two was disturbed" < <(
 	told FAIL fills
 	told FAIL keeps disturbed

@@ -28,10 +28,10 @@ export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
 BUDGET_S=(
 	[total]=1200 [setup]=10 [tools]=10 [build]=360 ["crates of others"]=15
 	["linux 6.12"]=150 ["foreign programs"]=60 ["guest kernel"]=5 ["fuzz smoke"]=150
-	[lint]=120 [tests]=450 [documents]=60 ["simulated scenarios"]=110 ["simulated as the lab is"]=15 ["a sweep"]=20 ["a sweep of programs"]=10
+	[lint]=120 [tests]=450 [documents]=60 ["simulated scenarios"]=110 ["simulated as the lab is"]=15 ["a sweep of programs"]=10
 	["linux 6.1 is refused"]=15 [package]=15 ["stages of tests"]=8 ["measuring tests"]=100 ["foreign stacks"]=60
 	["nothing left behind"]=10
-	["scenario incast-1500"]=27 ["scenario five-stacks"]=58 ["scenario ecn-coexistence"]=62 ["scenario one-sided-beside"]=22
+	["scenario five-stacks"]=58 ["scenario ecn-coexistence"]=62 ["scenario one-sided-beside"]=22
 	["scenario policing"]=17 ["scenario feedback-lost"]=28 ["scenario lossless-incast"]=40 ["scenario enforced-by-switch"]=80
 	["scenario any-cpu"]=12 ["scenario far-path"]=44
 )
@@ -55,22 +55,22 @@ measuring_tests() {
 	with_others tests_of measuring && return
 	may_be_noise "$log" || return 1
 	for name in $(failures "$log" | cut -d' ' -f3 | sort -u); do
+		! grep -q "==> disturbed: $name: .* hypervisor$" "$log" || echo "$STOLEN$name"
 		echo "$AGAIN$name"
 		with_others tests_of measuring -E "test(=$name)" >>"$log.again" 2>&1 || { cat "$log.again"; return 1; }
 	done
 }
 
-# What this kernel shows, a scenario for each behaviour: a short queue under incast; shares whatever
-# the stack; tenants without ECN beside DCTCP; one-sided flows beside two-sided and unenforced ones;
+# What this kernel shows, a scenario for each behaviour: a short queue and even shares whatever the
+# stack; tenants without ECN beside DCTCP; one-sided flows beside two-sided and unenforced ones;
 # a cheat is policed; feedback that stops; lossless guests over converged Ethernet; enforcement by
 # the switch, over the emulated fabric; flows whose packets take any CPU; one alone on a far path.
 # Variants that no expectation needs are left out. Half of the rates leave CPUs idle enough for a
 # machine that others use, too. `make experiments` has every scenario in the lab, in full.
-LAB=("incast-1500 --rate-scale 0.5 --variant unenforced dctcp enforced"
-	"five-stacks --rate-scale 0.5 --variant unenforced dctcp enforced" "ecn-coexistence --rate-scale 0.5"
+LAB=("five-stacks --rate-scale 0.5 --variant unenforced dctcp enforced" "ecn-coexistence --rate-scale 0.5"
 	"one-sided-beside --rate-scale 0.5" policing "feedback-lost --rate-scale 0.5"
-	"lossless-incast --rate-scale 0.5" "lab-only/enforced-by-switch --variant ebpf switch"
-	"lab-only/any-cpu --variant frames" lab-only/far-path)
+	"lossless-incast --rate-scale 0.5" "lab-only/enforced-by-switch --rate-scale 0.5 --variant ebpf switch"
+	"lab-only/any-cpu --variant frames" "lab-only/far-path --rate-scale 0.5")
 # The delays of a lab, with which scenarios that only `make experiments` has there are simulated.
 CALIBRATION=calibrations/two-cpu-vm-busy.toml
 
@@ -194,9 +194,6 @@ begin "fuzz smoke" fuzz/run.sh "$FUZZ_SECONDS"
 mapfile -t files < <(in_lab && small)
 stage "simulated scenarios" simulated sim "${files[@]}"
 stage "simulated as the lab is" calibrated
-# Intervals of fewer seeds are too wide to say anything.
-stage "a sweep" "$SLUICEGATE" sweep scenarios/cee/commercial.toml --short --repeat 4 --only tcp=reno --only background=large \
-	--check --out "$LOGS/sweep"
 stage "a sweep of programs" "$SLUICEGATE" sweep scenarios/cee/programs-routing.toml --short --repeat 1 --only tree=6 \
 	--only program=bt,cg,ft,is,mg --check --out "$LOGS/sweep-programs"
 if [ "$(uname -m)" = x86_64 ]; then
