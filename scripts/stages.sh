@@ -278,7 +278,7 @@ measured() {
 		[ "$try" -le "$TRIES_MAX" ] || break
 		! grep -q '^note: the hypervisor took ' "$said" || echo "$STOLEN$name"
 		echo "$AGAIN$name"
-		sleep "$((try * ${PAUSE_S:-10}))"
+		sleep "$((try * ${PAUSE_S:-20}))"
 		try=$((try + 1))
 	done
 	rm -f "$said"
