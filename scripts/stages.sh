@@ -100,9 +100,9 @@ summed() {
 		awk '{ run += $1; passed += $2 } END { print run + 0, passed + 0 }'
 }
 
-# counted_tests NAME STATUS SECONDS CPU_SECONDS: a stage of tests that has ended is as many checks as it has
-# tests; one that died is one failure. Tests that passed when they were tried again are in a log of
-# their own.
+# counted_tests NAME STATUS SECONDS CPU_SECONDS: a stage of tests that has ended is as many checks as
+# it has tests; one that died is one failure. Tests that passed when they were tried again are in a
+# log of their own.
 counted_tests() {
 	local name=$1 log verdict=ok good bad run ran
 	log=$(log_of "$name")
@@ -263,6 +263,14 @@ invariant_broken() {
 		grep -qE ' == |(\.enforcement\.|\.drops).* (<= 0|< 1|>= 1|> 0) \(|\.feedback_(mismatch|stopped)'
 }
 
+# once_more NAME TRY COMMAND…: says that NAME is tried again, and whether the hypervisor had taken the
+# CPUs (COMMAND succeeds), and waits, longer before each further try.
+once_more() {
+	! "${@:3}" || echo "$STOLEN$1"
+	echo "$AGAIN$1"
+	sleep "$(($2 * ${PAUSE_S:-20}))"
+}
+
 # measured NAME COMMAND…: a run with --check in the lab. A check that fails (exit code 3) has
 # failed; only a run that says that it was disturbed is tried again, up to four times, later and
 # later, and never where an invariant is broken.
@@ -276,9 +284,7 @@ measured() {
 		cat "$said"
 		[ "$status" -eq 3 ] && disturbed "$said" && ! invariant_broken "$said" || break
 		[ "$try" -le "$TRIES_MAX" ] || break
-		! grep -q '^note: the hypervisor took ' "$said" || echo "$STOLEN$name"
-		echo "$AGAIN$name"
-		sleep "$((try * ${PAUSE_S:-20}))"
+		once_more "$name" "$try" grep -q '^note: the hypervisor took ' "$said"
 		try=$((try + 1))
 	done
 	rm -f "$said"

@@ -51,10 +51,8 @@ PROFILES=(test measuring)
 again() {
 	local name=$1 log=$2 try
 	for ((try = 1; try <= TRIES_MAX; try++)); do
-		! grep -q "==> disturbed: $name: .* hypervisor$" "$log" || echo "$STOLEN$name"
-		echo "$AGAIN$name"
+		once_more "$name" "$try" grep -q "==> disturbed: $name: .* hypervisor$" "$log"
 		log=$2.again
-		sleep "$((try * ${PAUSE_S:-20}))"
 		with_others tests_of measuring -E "test(=$name)" >"$log" 2>&1 && return
 		may_be_noise "$log" || break
 	done
