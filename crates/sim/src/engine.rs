@@ -361,13 +361,11 @@ impl Meeting {
             self.wake();
             return true;
         }
-        for _ in 0..SPINS {
-            if self.is_over(round) {
-                break;
-            }
+        let is_over_soon = (0..SPINS).any(|_| {
             std::hint::spin_loop();
-        }
-        if !self.is_over(round) {
+            self.is_over(round)
+        });
+        if !is_over_soon {
             self.sleep(round);
         }
         !self.broken.load(Ordering::SeqCst)
@@ -381,7 +379,8 @@ impl Meeting {
     /// wait for it leave it their CPU.
     fn sleep(&self, round: u64) {
         let mut bed = self.bed.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever ends the round reads this after that, or is seen here to have ended it.
+        // The thread that ends the round stores `round` before it loads `sleepers`. So either that
+        // thread sees this sleeper, or the loop sees the new round.
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         while !self.is_over(round) {
             bed = self.alarm.wait(bed).unwrap_or_else(PoisonError::into_inner);
