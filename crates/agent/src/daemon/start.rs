@@ -160,10 +160,11 @@ impl Known {
         let text = &read.file.text;
         let is_empty = text.trim().is_empty();
         let is_less = fewer("rules", rules, self.rules).or(fewer("buckets", buckets, self.buckets));
+        if is_less.is_some() && is_empty {
+            return Some("is empty".to_owned());
+        }
         if is_less.is_some() {
-            return is_less
-                .filter(|_| !is_empty)
-                .or(Some("is empty".to_owned()));
+            return is_less;
         }
         if self.rules.is_none() && rules == 0 && buckets == 0 {
             return Some("has no rules, and how many are in force is not known".to_owned());
