@@ -13,8 +13,9 @@
 # mounts or namespaces, or gives no Debian for the base, nothing runs, and the exit code is 125.
 #
 # Kept are, below /var/cache/sluicegate: the base, and what `setup.sh` adds to it, by all that they
-# are made of and the week; what was built of other people's crates with these; archives of
-# packages; sources of crates and of Go's modules; kernels.
+# are made of and the week; what was built with these; archives of packages; sources of crates and
+# of Go's modules; kernels. Files that are as they were at the last build have their date of then in
+# the clone, so that cargo builds what has changed since.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
@@ -73,7 +74,7 @@ layer() {
 	path=$CACHE/$1-$(sha256sum <<<"$made" | cut -c1-16)
 	if [ ! -d "$path" ]; then
 		say "bare root: $1"
-		rm -rf "$CACHE/$1-"* "${CACHE:?}/crates"/*
+		rm -rf "$CACHE/$1-"* "${CACHE:?}/crates"/* "${CACHE:?}/target"
 		mkdir "$path.part"
 		"$2" "$path.part" "${@:3}" || return
 		mv "$path.part" "$path"
@@ -160,6 +161,33 @@ clone() {
 	git ls-files -z --others --exclude-standard | tar --null -T - -c | tar -x -C "$1"
 }
 
+# contents: the clone's files: hash, date and name.
+contents() {
+	(
+		cd "$run/checkout"
+		paste -d' ' <(git ls-files -z --cached --others --exclude-standard | xargs -0 sha256sum | cut -d' ' -f1) \
+			<(git ls-files -z --cached --others --exclude-standard | xargs -0 stat --printf '%.9Y %n\n')
+	)
+}
+
+# restore_target: what was built at last, and for each file that has not changed since, the date that
+# it had then. A file that has changed is newer than all that was built of another content.
+restore_target() {
+	[ -f "$CACHE/target/contents" ] || return 0
+	awk 'NR == FNR { date[$1 " " $3] = $2; next }
+		($1 " " $3) in date { print date[$1 " " $3], $3 }' "$CACHE/target/contents" <(contents) |
+		while read -r date name; do touch --no-create -d "@$date" "$run/checkout/$name"; done
+	mv "$CACHE/target" "$run/checkout/target"
+}
+
+# save_target: for the next run; nothing is left of one that was killed.
+save_target() {
+	[ -d "$run/checkout/target" ] || return 0
+	contents >"$run/contents"
+	mv "$run/contents" "$run/checkout/target/contents"
+	mv "$run/checkout/target" "$CACHE/target"
+}
+
 # impossible WHY: nothing of ours is at fault.
 impossible() {
 	echo "the bare root cannot be built: $1" >&2
@@ -201,10 +229,12 @@ failed=0
 while [ $# -gt 0 ]; do
 	layers "$1"
 	say "bare root after $SECONDS s: $2"
+	restore_target
 	rm -rf "$run/upper"
 	status=0
 	enter "$run/upper" "$2" || status=$?
 	[ "$status" -eq 0 ] || failed=$status
 	shift 2
 done
+save_target
 exit "$failed"
