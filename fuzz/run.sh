@@ -13,21 +13,28 @@ set -euo pipefail
 cd "$SG_ROOT"
 shopt -s extglob
 
-# Where the headers under test are; a mutated copy may take their place.
-CORE_INCLUDE=${CORE_INCLUDE:-crates/core/c}
+HEADERS=crates/core/c
 BIN=$SG_TARGET/fuzz
 SANITIZERS=-fsanitize=fuzzer,address,undefined
 FLAGS=(-std=c11 -O2 -g -Wall -Wextra -Werror -fno-sanitize-recover=all -fno-omit-frame-pointer
-	-I"$CORE_INCLUDE" -Ifuzz)
+	-I"$HEADERS" -Ifuzz)
 
 # Of the switch's targets: what is freed stays for a megabyte, and where it was is told by few calls.
 SWITCH_ASAN=quarantine_size_mb=1:thread_local_quarantine_size_kb=64:malloc_context_size=4
 SWITCH_ASAN+=:detect_stack_use_after_return=0:detect_leaks=0
 
-build() { # build SOURCE OUTPUT FLAGS…
-	local source=$1 output=$2
+# build SOURCE OUTPUT FLAGS…: unless it was built so, of files that have not changed since.
+build() {
+	local source=$1 output=$2 by
 	shift 2
+	by=$("$SG_CLANG" --version && echo "${FLAGS[@]}" "$@")
+	if [ -f "$output" ] && [ "$by" = "$(cat "$output.by" 2>/dev/null)" ] &&
+		[ -z "$(find "$source" fuzz/*.h "$HEADERS" -newer "$output" -print -quit)" ]; then
+		return
+	fi
+	rm -f "$output.by"
 	"$SG_CLANG" "${FLAGS[@]}" "$@" -o "$output" "$source"
+	echo "$by" >"$output.by"
 }
 
 # The readers of GOAL files are Rust: instrumented as clang does it, and linked to libFuzzer.

@@ -216,7 +216,8 @@ names_exist() {
 		$(grep -oE 'agent:[a-z_:]+' "$SG_ROOT/scripts/kernel-test.sh" | sed 's/agent://'); do
 		has_test "$name" || { echo "no test is called $name"; return 1; }
 	done
-	eval "$(sed -n '/^LAB=(/,/)$/p; /^LARGE=(/p' "$SG_ROOT/scripts/test.sh")"
+	eval "$(sed -n '/^LAB=(/,/)$/p; /^LARGE=(/,/)$/p' "$SG_ROOT/scripts/test.sh")" &&
+		[ ${#LAB[@]} -gt 0 ] && [ ${#LARGE[@]} -gt 0 ] || { echo "the lists of scenarios cannot be read"; return 1; }
 	for name in "${LAB[@]%% *}" "${LARGE[@]}"; do
 		[ -f "$SG_ROOT/scenarios/$name.toml" ] || { echo "no scenario is called $name"; return 1; }
 	done

@@ -102,9 +102,11 @@ in_lab() {
 	done
 }
 
-# Half of the time that all files take, simulated alone: `make seeds` and `make experiments` have
-# them. Beside them stay zovn/servers, cee/hotspot-routing, cee/four-paths and fabric/leaf-spine.
-LARGE=(zovn/servers-udp fabric/routing fabric/slow-links fabric/conga cee/permutation-routing)
+# Most of the time that all files take, simulated alone: `make seeds` and `make experiments` have
+# them. Beside them stay zovn/servers, cee/hotspot-routing, cee/four-paths, fabric/leaf-spine,
+# dcvegas/collapse-16, acdc/incast-40 and acdc/incast-47-1500.
+LARGE=(zovn/servers-udp fabric/routing fabric/slow-links fabric/conga cee/permutation-routing
+	dcvegas/collapse-32 dcvegas/collapse-24 acdc/pressure acdc/incast-47 acdc/incast-32)
 
 # The files that are simulated alone, but for LARGE.
 small() {
