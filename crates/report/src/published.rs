@@ -1,9 +1,9 @@
 //! Published figures beside ours, of many scenarios, as one page.
 
-use std::fmt::Write;
+use std::{collections::BTreeSet, fmt::Write};
 
 use sluicegate_scenario::{
-    published::{self, TOLERANCE},
+    published::{self, SIZE, TOLERANCE},
     results::{PublishedResult, Results, Verdict},
     sweep::Outcome,
 };
@@ -11,10 +11,11 @@ use sluicegate_scenario::{
 use crate::{comparison, markdown::rows, units};
 
 /// Verdicts in the order of the summary.
-const VERDICTS: [Verdict; 5] = [
+const VERDICTS: [Verdict; 6] = [
     Verdict::Agrees,
     Verdict::Fitted,
     Verdict::OrderingOnly,
+    Verdict::DiffersInSize,
     Verdict::Differs,
     Verdict::Undecided,
 ];
@@ -88,18 +89,22 @@ pub fn published(scenarios: &[Published<'_>]) -> String {
         "# Published figures beside ours\n\n\
          - *agrees*: within {percent}.\n\
          - *fitted*: within {percent}, but the last column names what was chosen after it.\n\
-         - *ordering only*: not within {percent}, but in the order of the other published figures of its kind.\n\
+         - *ordering only*: not within {percent}, but within {SIZE} times, and in the order of the other\n  \
+         published figures of its kind.\n\
+         - *differs in size*: in that order, but more than {SIZE} times as large or small.\n\
          - *differs*: neither.\n\
          - *undecided*: the 95% interval of the seeds' mean lies within {percent} in part only.\n\
          - Of several seeds the mean is judged, and stands with half of its interval. *agrees (2 of 3\n  \
          seeds)*: one seed by itself would be judged differently. A figure without an interval is the\n  \
-         same with each seed.\n\n"
+         same with each seed.\n\
+         - A run that several variants ask for is one run: what it gives counts once below for each\n  \
+         verdict, and the last column names the line that has the same value.\n\n"
     );
     let count = |verdict| {
-        claims
-            .iter()
-            .filter(|(_, line)| line.verdict == verdict)
-            .count()
+        let of_verdict = claims.iter().filter(|(_, line)| line.verdict == verdict);
+        let measured = of_verdict
+            .map(|(scenario, line)| (*scenario, line.same_as.as_ref().unwrap_or(&line.name)));
+        measured.collect::<BTreeSet<_>>().len()
     };
     for verdict in VERDICTS {
         let _ = writeln!(text, "- {}: {}", verdict.words(), count(Some(verdict)));
@@ -138,15 +143,18 @@ fn claim(scenario: &str, line: &PublishedResult) -> Vec<String> {
 
 /// Why ours differs, and what was chosen after the published figure, whatever the verdict.
 fn reasons(line: &PublishedResult) -> String {
-    use Verdict::{Differs, OrderingOnly, Undecided};
+    use Verdict::{Differs, DiffersInSize, OrderingOnly, Undecided};
     let [cause, fitted] = line.reasons();
     let cause = match (cause, line.verdict) {
         (Some(cause), _) => Some(cause.clone()),
-        (None, Some(OrderingOnly | Differs | Undecided)) => Some("unknown".to_owned()),
+        (None, Some(OrderingOnly | DiffersInSize | Differs | Undecided)) => {
+            Some("unknown".to_owned())
+        }
         (None, _) => None,
     };
     let fitted = fitted.map(|text| format!("fitted: {text}"));
-    let all: Vec<String> = cause.into_iter().chain(fitted).collect();
+    let same = (line.same_as.as_ref()).map(|first| format!("the same run as {first}"));
+    let all: Vec<String> = cause.into_iter().chain(fitted).chain(same).collect();
     all.join("; ")
 }
 

@@ -223,9 +223,21 @@ fn the_page_of_published_figures_has_a_row_for_each_with_its_cause() {
         line.fitted = Some("the buffer".to_owned());
         results.published.push(line);
     }
+    for (name, ours, verdict) in [
+        ("near-again", 95.0, Verdict::Agrees),
+        ("near-in-order", 95.0, Verdict::OrderingOnly),
+        ("near-once-more", 95.0, Verdict::OrderingOnly),
+        ("large", 950.0, Verdict::DiffersInSize),
+    ] {
+        let mut line = publish(name, Some(ours), Some(verdict), None);
+        line.same_as = name.starts_with("near").then(|| "near".to_owned());
+        results.published.push(line);
+    }
     let page = published(&[Published::of_runs(&[&results]).unwrap()]);
     for line in [
         "- agrees: 1",
+        "- ordering only: 1",
+        "- differs in size: 1",
         "- differs: 3",
         "- not measured: 1",
         "| incast | near | 93 | 95 | agrees |  |",
@@ -234,6 +246,8 @@ fn the_page_of_published_figures_has_a_row_for_each_with_its_cause() {
         "| incast | gone | 93 | – | not measured |  |",
         "| incast | fitted | 93 | 95 | fitted | fitted: the buffer |",
         "| incast | differs | 93 | 300 | differs | unknown; fitted: the buffer |",
+        "| incast | near-again | 93 | 95 | agrees | the same run as near |",
+        "| incast | large | 93 | 950 | differs in size | unknown |",
     ] {
         assert!(page.lines().any(|l| l == line), "{line}\n{page}");
     }

@@ -284,6 +284,21 @@ impl<F> Expr<F> {
         })
     }
 
+    /// The same of other figures.
+    pub(crate) fn map(&self, of: &dyn Fn(&F) -> F) -> Self {
+        match self {
+            Self::Number(value) => Self::Number(*value),
+            Self::Figure(figure) => Self::Figure(of(figure)),
+            Self::Negate(inner) => Self::Negate(Box::new(inner.map(of))),
+            Self::Binary(operator, left, right) => {
+                Self::Binary(*operator, Box::new(left.map(of)), Box::new(right.map(of)))
+            }
+            Self::Call(function, arguments) => {
+                Self::Call(*function, arguments.iter().map(|a| a.map(of)).collect())
+            }
+        }
+    }
+
     /// Adds every figure that it names.
     pub(crate) fn collect_figures<'a>(&'a self, figures: &mut Vec<&'a F>) {
         match self {

@@ -9,9 +9,14 @@
 //!
 //! A figure agrees within [`TOLERANCE`]. Of figures that do not, the order may: figures of one kind
 //! are those whose expressions differ in variants, in names of flows and in values of axes only.
-//! Published values of a kind that lie within the tolerance of each other have no order. A quotient
-//! of two figures of one kind is in order if both quotients are on the same side of 1; of its
-//! difference from 1, `a / b - 1` or `1 - a / b`, if both are on the same side of 0.
+//! Published values of a kind that lie within the tolerance of each other have no order.
+//!
+//! An expression that compares figures of one kind has a value that it would have if these were
+//! equal: `a / b` has 1, `1 - a / b` and `(a - b) / c` have 0. It is in order if ours and the
+//! published value are on the same side of that. Values of opposite signs are never in order.
+//!
+//! A figure in order that is more than [`SIZE`] times the published one, or less than its inverse,
+//! differs in size.
 
 use sluicegate_config::{problem::Complaint, table::Item};
 
@@ -19,12 +24,15 @@ use crate::{
     claim::Side,
     expect::{Expr, Leaf, Parser, Token, tokens},
     figures::Figure,
-    results::{PublishedResult, VariantResult, Verdict},
+    results::{FlowResult, PublishedResult, VariantResult, Verdict},
     stats,
 };
 
 /// How far apart figures are that agree, as a fraction of the published one.
 pub const TOLERANCE: f64 = 0.2;
+
+/// The largest ratio of ours and a published figure, either way, of which the order says something.
+pub const SIZE: f64 = 2.0;
 
 /// One line of `[published]`: nothing is expected of it, it is shown.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,8 +48,7 @@ pub struct Publication<F = Figure> {
     pub(crate) ours: Expr<F>,
     published: f64,
     kind: String,
-    /// Of a quotient of figures of one kind 1, of its difference from 1 it is 0: the order is
-    /// against this.
+    /// The value if all figures of a kind in it were equal: the order is against this.
     neutral: Option<f64>,
 }
 
@@ -151,6 +158,7 @@ impl<F> Publication<F> {
             ours,
             interval: None,
             verdict,
+            same_as: None,
             by_seed: Vec::new(),
             cause: self.cause.clone(),
             fitted: self.fitted.clone(),
@@ -171,21 +179,47 @@ fn kind<F: Leaf>(left: &[Token]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// What the order of a quotient of two figures of one kind is against, see [`Publication`].
+/// The value of `ours`, whose tokens are `left`, if all figures of a kind in it were equal; `None` if
+/// that depends on their values, as it does where no two of a kind are compared.
 fn neutral<F: Leaf>(ours: &Expr<F>, left: &[Token]) -> Option<f64> {
-    let one = |side: &Expr<F>| matches!(side, Expr::Number(value) if *value == 1.0);
-    match ours {
-        Expr::Binary('/', ..) => is_quotient::<F>(left).then_some(1.0),
-        Expr::Binary('-', quotient, number) if one(number) => {
-            let quotient = matches!(**quotient, Expr::Binary('/', ..));
-            (quotient && is_quotient::<F>(&left[..left.len() - 2])).then_some(0.0)
-        }
-        Expr::Binary('-', number, quotient) if one(number) => {
-            let quotient = matches!(**quotient, Expr::Binary('/', ..));
-            (quotient && is_quotient::<F>(&left[2..])).then_some(0.0)
-        }
-        _ => None,
+    if matches!(ours, Expr::Binary('/', ..)) && is_quotient::<F>(left) {
+        return Some(1.0);
     }
+    let mut figures = Vec::new();
+    ours.collect_figures(&mut figures);
+    // Both are in the order of the text.
+    let kinds = kinds::<F>(left);
+    let several = kinds
+        .iter()
+        .enumerate()
+        .any(|(at, kind)| kinds[..at].contains(kind));
+    if !several || kinds.len() != figures.len() {
+        return None;
+    }
+    let value = |trial: &f64| {
+        let of = |figure: &F| {
+            let at = figures
+                .iter()
+                .position(|other| std::ptr::eq(*other, figure))?;
+            let kind = kinds.iter().position(|kind| *kind == kinds[at])?;
+            Some(trial.powi(i32::try_from(kind).ok()? + 1))
+        };
+        ours.value(&of).filter(|value| value.is_finite())
+    };
+    let values: Option<Vec<f64>> = [1.3, 2.1, 3.7].iter().map(value).collect();
+    let values = values?;
+    let constant = |other: &f64| (other - values[0]).abs() <= 1e-9 * (1.0 + values[0].abs());
+    values.iter().all(constant).then_some(values[0])
+}
+
+/// The kinds of the figures among these tokens, one by one.
+fn kinds<F: Leaf>(tokens: &[Token]) -> Vec<String> {
+    let is_called = |at: usize| tokens.get(at + 1) == Some(&Token::Symbol("("));
+    let kind = |(at, token): (usize, &Token)| match token {
+        Token::Name(name) if !is_called(at) => Some(F::kind(name)),
+        _ => None,
+    };
+    tokens.iter().enumerate().filter_map(kind).collect()
 }
 
 /// Whether these tokens are figures of one kind with a division between them.
@@ -201,7 +235,46 @@ fn is_quotient<F: Leaf>(tokens: &[Token]) -> bool {
 /// The measured figures beside the published ones, line by line.
 pub fn evaluate(all: &[Publication], variants: &[VariantResult]) -> Vec<PublishedResult> {
     let ours = all.iter().map(|line| line.value(variants)).collect();
-    evaluate_runs(&all.iter().collect::<Vec<_>>(), &[ours])
+    let mut results = evaluate_runs(&all.iter().collect::<Vec<_>>(), &[ours]);
+    let measured: Vec<Expr<Figure>> = (all.iter())
+        .map(|line| line.ours.map(&|figure| of_first(figure, variants)))
+        .collect();
+    for (at, result) in results.iter_mut().enumerate() {
+        let same = measured[..at]
+            .iter()
+            .position(|other| *other == measured[at]);
+        result.same_as = same.map(|first| all[first].name.clone());
+    }
+    results
+}
+
+/// The same figure of the first variant that had the same run: all that crossed its links was the
+/// same, as it is for stacks that enforcement makes one.
+fn of_first(figure: &Figure, variants: &[VariantResult]) -> Figure {
+    let own = variants
+        .iter()
+        .find(|variant| variant.name == figure.variant);
+    let of_variant = |variant: &VariantResult| Figure {
+        variant: variant.name.clone(),
+        quantity: figure.quantity.clone(),
+    };
+    let is_same = |other: &&VariantResult| {
+        let value = |figure: &Figure| figure.value(variants).map(f64::to_bits);
+        own.is_some_and(|own| crossed_the_same(other, own))
+            && value(&of_variant(other)) == value(figure)
+    };
+    let first = variants.iter().find(is_same);
+    first.map_or_else(|| figure.clone(), of_variant)
+}
+
+/// Whether the same crossed the links of both.
+fn crossed_the_same(one: &VariantResult, other: &VariantResult) -> bool {
+    let flow = |flow: &FlowResult| (flow.goodput_bps, flow.retransmits, flow.datagrams);
+    one.links == other.links
+        && one.vnics == other.vnics
+        && one.rtt_us == other.rtt_us
+        && one.fct_us == other.fct_us
+        && one.flows.iter().map(flow).eq(other.flows.iter().map(flow))
 }
 
 /// The same of several runs, each with its value of each line: means, judged, with their intervals,
@@ -261,7 +334,15 @@ pub fn over_seeds(runs: &[&[PublishedResult]]) -> Result<Vec<PublishedResult>, C
     let values = |run: usize| lines.iter().map(|(_, values)| values[run]).collect();
     let values: Vec<Vec<Option<f64>>> = (0..runs.len()).map(values).collect();
     let lines: Vec<&Publication> = lines.iter().map(|(line, _)| line).collect();
-    Ok(evaluate_runs(&lines, &values))
+    let mut results = evaluate_runs(&lines, &values);
+    for (at, result) in results.iter_mut().enumerate() {
+        let same_as = &first[at].same_as;
+        let always = runs
+            .iter()
+            .all(|run| run.get(at).is_some_and(|line| line.same_as == *same_as));
+        result.same_as = same_as.clone().filter(|_| always);
+    }
+    Ok(results)
 }
 
 /// How far each value agrees, among the others.
@@ -297,8 +378,10 @@ fn verdict<F>(
     let Some(first) = ordered.next() else {
         return Verdict::Differs;
     };
-    match in_order(first) && ordered.all(in_order) {
-        true => Verdict::OrderingOnly,
+    let ratio = ours / line.published;
+    match in_order(first) && ordered.all(in_order) && ratio > 0.0 {
+        true if (1.0 / SIZE..=SIZE).contains(&ratio) => Verdict::OrderingOnly,
+        true => Verdict::DiffersInSize,
         false => Verdict::Differs,
     }
 }
@@ -403,28 +486,99 @@ mod tests {
     }
 
     #[test]
-    fn a_quotient_has_an_order_of_its_own() {
-        use Verdict::{Differs, OrderingOnly};
-        let quotient = ["(a.rtt_us.p50 - c.rtt_us.p50) / (b.rtt_us.p50 - c.rtt_us.p50) ~ 100"];
-        assert_eq!(
-            verdicts(&quotient, [50.0, 20.0, 10.0]),
-            [Some(OrderingOnly)]
-        );
-        assert_eq!(verdicts(&quotient, [20.0, 50.0, 10.0]), [Some(Differs)]);
-        for shorter in [
-            "1 - a.rtt_us.p50 / b.rtt_us.p50 ~ 0.3",
-            "b.rtt_us.p50 / a.rtt_us.p50 - 1 ~ 0.3",
+    fn a_comparison_has_an_order_of_its_own() {
+        use Verdict::{Differs, DiffersInSize, OrderingOnly};
+        let of = |line: &str, medians| verdicts(&[line], medians)[0].unwrap();
+        let quotient = "(a.rtt_us.p50 - c.rtt_us.p50) / (b.rtt_us.p50 - c.rtt_us.p50) ~ 6";
+        assert_eq!(of(quotient, [50.0, 20.0, 10.0]), OrderingOnly);
+        assert_eq!(of(quotient, [30.0, 20.0, 10.0]), DiffersInSize);
+        assert_eq!(of(quotient, [20.0, 50.0, 10.0]), Differs);
+        for difference in [
+            "1 - a.rtt_us.p50 / b.rtt_us.p50 ~ 0.4",
+            "100 * (1 - a.rtt_us.p50 / b.rtt_us.p50) ~ 40",
+            "(b.rtt_us.p50 - a.rtt_us.p50) / c.rtt_us.p50 ~ 0.4",
         ] {
             assert_eq!(
-                verdicts(&[shorter], [20.0, 50.0, 0.0]),
-                [Some(OrderingOnly)]
+                of(difference, [20.0, 40.0, 70.0]),
+                OrderingOnly,
+                "{difference}"
             );
-            assert_eq!(verdicts(&[shorter], [50.0, 20.0, 0.0]), [Some(Differs)]);
+            assert_eq!(
+                of(difference, [49.0, 50.0, 50.0]),
+                DiffersInSize,
+                "{difference}"
+            );
+            assert_eq!(of(difference, [50.0, 20.0, 50.0]), Differs, "{difference}");
         }
-        let not_from_one = ["2 - a.rtt_us.p50 / b.rtt_us.p50 ~ 0.3"];
-        assert_eq!(verdicts(&not_from_one, [20.0, 50.0, 0.0]), [Some(Differs)]);
-        let of_numbers = ["a.rtt_us.p50 / 10 ~ 100"];
-        assert_eq!(verdicts(&of_numbers, [50.0, 0.0, 0.0]), [Some(Differs)]);
+        let of_numbers = "a.rtt_us.p50 / 10 ~ 100";
+        assert_eq!(of(of_numbers, [50.0, 0.0, 0.0]), Differs);
+    }
+
+    #[test]
+    fn a_value_of_the_other_sign_is_in_no_order() {
+        // Published −3 is below both of its kind, and ours is, too; but theirs has another sign.
+        let lines = [
+            "a.rtt_us.p50 - 100 ~ -3",
+            "b.rtt_us.p50 - 100 ~ 20",
+            "c.rtt_us.p50 - 100 ~ 40",
+        ];
+        let verdicts = verdicts(&lines, [110.0, 125.0, 160.0]);
+        assert_eq!(verdicts[0], Some(Verdict::Differs));
+        assert_eq!(verdicts[2], Some(Verdict::OrderingOnly));
+    }
+
+    #[test]
+    fn what_would_be_the_same_whatever_is_measured_is_neutral() {
+        let neutral = |text| Publication::parse("p", text).unwrap().neutral;
+        for (line, value) in [
+            ("a.rtt_us.p50 / b.rtt_us.p50 ~ 2", Some(1.0)),
+            ("3 * a.rtt_us.p50 / b.rtt_us.p50 + 1 ~ 2", Some(4.0)),
+            ("a.rtt_us.p50 - b.rtt_us.p50 ~ 2", Some(0.0)),
+            (
+                "(a.rtt_us.p50 - b.rtt_us.p50) / a.rtt_us.p99 ~ 2",
+                Some(0.0),
+            ),
+            (
+                "max(a.rtt_us.p50, b.rtt_us.p50) / c.rtt_us.p50 ~ 2",
+                Some(1.0),
+            ),
+            ("a.rtt_us.p50 / b.rtt_us.p99 ~ 2", None),
+            ("a.rtt_us.p50 + b.rtt_us.p50 ~ 2", None),
+            ("a.rtt_us.p50 ~ 2", None),
+        ] {
+            assert_eq!(neutral(line), value, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_run_that_variants_share_is_told() {
+        let lines = ["a", "b", "c"].map(|name| format!("{name}.rtt_us.p50 ~ 100"));
+        let lines: Vec<Publication> = (lines.iter())
+            .map(|line| Publication::parse(&line[..1], line).unwrap())
+            .collect();
+        let same_as = |medians: &[f64]| {
+            let names = ["a", "b", "c"].into_iter().zip(medians.iter().copied());
+            let results = evaluate(&lines, &variants(&names.collect::<Vec<_>>()));
+            results
+                .into_iter()
+                .map(|line| line.same_as)
+                .collect::<Vec<_>>()
+        };
+        let a = Some("a".to_owned());
+        assert_eq!(same_as(&[90.0, 90.0, 91.0]), [None, a.clone(), None]);
+        assert_eq!(same_as(&[90.0, 90.0, 90.0]), [None, a.clone(), a.clone()]);
+        let run = |medians: [f64; 3]| {
+            let names = ["a", "b", "c"].into_iter().zip(medians);
+            evaluate(&lines, &variants(&names.collect::<Vec<_>>()))
+        };
+        let runs = [run([90.0, 90.0, 90.0]), run([80.0, 80.0, 81.0])];
+        let runs: Vec<&[PublishedResult]> = runs.iter().map(Vec::as_slice).collect();
+        let together = over_seeds(&runs).unwrap();
+        let together: Vec<_> = together.into_iter().map(|line| line.same_as).collect();
+        assert_eq!(together, [None, a, None]);
+        let mut links = variants(&[("a", 90.0), ("b", 90.0), ("c", 90.0)]);
+        links[1].links.push(crate::results::LinkResult::default());
+        assert_eq!(evaluate(&lines, &links)[1].same_as, None);
     }
 
     #[test]

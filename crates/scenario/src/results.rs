@@ -227,7 +227,7 @@ pub struct Datagrams {
 }
 
 /// Quantiles of a sample in microseconds.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
     /// Samples.
     pub count: u64,
@@ -242,7 +242,7 @@ pub struct Quantiles {
 }
 
 /// Completion times of one class in microseconds.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FctQuantiles {
     /// Flows completed.
     pub count: u64,
@@ -261,7 +261,7 @@ pub struct FctQuantiles {
 }
 
 /// One direction of a link, seen at the transmit queue of a switch.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkResult {
     /// `from>to`.
     pub id: String,
@@ -337,7 +337,7 @@ pub struct Deadlock {
 }
 
 /// Backlog in bytes.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueQuantiles {
     /// Median.
     pub p50: f64,
@@ -495,6 +495,9 @@ pub struct PublishedResult {
     /// How far ours agrees; `None` in files of earlier versions, and if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
+    /// An earlier line with the same value for another variant whose run was the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub same_as: Option<String>,
     /// How far each of several seeds agrees by itself; empty of one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_seed: Vec<Option<Verdict>>,
@@ -525,8 +528,11 @@ pub enum Verdict {
     Agrees,
     /// Within 20 %, but the set-up was chosen after this figure: that shows nothing.
     Fitted,
-    /// Not within 20 %, but in the same order as the other published figures of its kind.
+    /// Not within 20 % but within twice or half, and in the same order as the other published figures
+    /// of its kind.
     OrderingOnly,
+    /// In that order, but beyond twice or half.
+    DiffersInSize,
     /// Neither.
     Differs,
     /// The interval of several seeds lies within 20 % in part only.
@@ -540,6 +546,7 @@ impl Verdict {
             Self::Agrees => "agrees",
             Self::Fitted => "fitted",
             Self::OrderingOnly => "ordering only",
+            Self::DiffersInSize => "differs in size",
             Self::Differs => "differs",
             Self::Undecided => "undecided",
         }

@@ -296,9 +296,9 @@ mod tests {
     #[test]
     fn cells_of_one_kind_have_an_order() {
         let lines = [
-            "rtt_us.p50[pfc=off,cm=base] ~ 20",
-            "rtt_us.p50[pfc=off,cm=qcn] ~ 90",
-            "mean of every 1 - rtt_us.p50[pfc=on] / rtt_us.p50[pfc=off] ~ 0.1",
+            "rtt_us.p50[pfc=off,cm=base] ~ 3",
+            "rtt_us.p50[pfc=off,cm=qcn] ~ 7",
+            "mean of every 1 - rtt_us.p50[pfc=on] / rtt_us.p50[pfc=off] ~ 0.4",
         ];
         let results = beside(&lines, &cells(), &[1]);
         let verdicts: Vec<_> = results.iter().map(|r| r.verdict.unwrap()).collect();
