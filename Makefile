@@ -74,7 +74,7 @@ experiments: ## every scenario and sweep in full (hours), simulated and (root) i
 	@scripts/experiments.sh "$(OUT)/experiments"
 
 .PHONY: seeds
-seeds: ## every scenario in short form, simulated with seeds 1 to 5 (5 minutes), FILES="PATHS" or all
+seeds: ## every scenario in short form, simulated with SEEDS=5 seeds that it draws (5 minutes), FILES="PATHS" or all
 	@$(RUN) cargo build --release --locked -p sluicegate
 	@scripts/seeds.sh "$(OUT)/seeds" $(FILES)
 
@@ -83,7 +83,7 @@ parameters: ## half and double of each parameter, every scenario in short form; 
 	@scripts/parameters.sh "$(OUT)/parameters"
 
 .PHONY: published
-published: ## published figures beside ours, seeds 1 to 3; writes docs/verdicts.md (20 minutes, RESULTS="DIRS" of sweeps)
+published: ## published figures beside ours, seeds 1 to 3, to 6 where these do not decide; writes docs/verdicts.md (40 minutes, RESULTS="DIRS" of sweeps)
 	@$(RUN) cargo build --release --locked -p sluicegate
 	@scripts/published.sh "$(OUT)/published" $(RESULTS)
 	@cp "$(OUT)/published/published.md" docs/verdicts.md
