@@ -11,9 +11,10 @@ use sluicegate_scenario::{
 use crate::{comparison, markdown::rows, units};
 
 /// Verdicts in the order of the summary.
-const VERDICTS: [Verdict; 6] = [
+const VERDICTS: [Verdict; 7] = [
     Verdict::Agrees,
     Verdict::Fitted,
+    Verdict::Vacuous,
     Verdict::OrderingOnly,
     Verdict::DiffersInSize,
     Verdict::Differs,
@@ -89,6 +90,7 @@ pub fn published(scenarios: &[Published<'_>]) -> String {
         "# Published figures beside ours\n\n\
          - *agrees*: within {percent}.\n\
          - *fitted*: within {percent}, but the last column names what was chosen after it.\n\
+         - *shows nothing*: within {percent}, but the last column names what gives this value in any case.\n\
          - *ordering only*: not within {percent}, but within {SIZE} times, and in the order of the other\n  \
          published figures of its kind.\n\
          - *differs in size*: in that order, but more than {SIZE} times as large or small.\n\
@@ -144,7 +146,7 @@ fn claim(scenario: &str, line: &PublishedResult) -> Vec<String> {
 /// Why ours differs, and what was chosen after the published figure, whatever the verdict.
 fn reasons(line: &PublishedResult) -> String {
     use Verdict::{Differs, DiffersInSize, OrderingOnly, Undecided};
-    let [cause, fitted] = line.reasons();
+    let [cause, fitted, vacuous] = line.reasons();
     let cause = match (cause, line.verdict) {
         (Some(cause), _) => Some(cause.clone()),
         (None, Some(OrderingOnly | DiffersInSize | Differs | Undecided)) => {
@@ -153,8 +155,14 @@ fn reasons(line: &PublishedResult) -> String {
         (None, _) => None,
     };
     let fitted = fitted.map(|text| format!("fitted: {text}"));
+    let vacuous = vacuous.map(|text| format!("shows nothing: {text}"));
     let same = (line.same_as.as_ref()).map(|first| format!("the same run as {first}"));
-    let all: Vec<String> = cause.into_iter().chain(fitted).chain(same).collect();
+    let all: Vec<String> = cause
+        .into_iter()
+        .chain(fitted)
+        .chain(vacuous)
+        .chain(same)
+        .collect();
     all.join("; ")
 }
 

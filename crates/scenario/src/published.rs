@@ -2,7 +2,7 @@
 //! they agree.
 //!
 //! ```text
-//! line        = publication | { figure = publication, cause = text, fitted = text }
+//! line        = publication | { figure = publication, cause = text, fitted = text, vacuous = text }
 //! publication = sum "~" sum                      without figures on the right
 //! ```
 //! with sums as in [`expect`](crate::expect). Those of a [`sweep`](crate::sweep) have its figures.
@@ -45,6 +45,8 @@ pub struct Publication<F = Figure> {
     pub cause: Option<String>,
     /// The part of the set-up that was chosen after this figure, so that agreement shows nothing.
     pub fitted: Option<String>,
+    /// Why agreement would show nothing, but for a fit: what would give this value in any case.
+    pub vacuous: Option<String>,
     pub(crate) ours: Expr<F>,
     published: f64,
     kind: String,
@@ -75,8 +77,8 @@ impl Publication {
     }
 }
 
-/// `cause` and `fitted` of a line.
-pub(crate) type Reasons = [Option<String>; 2];
+/// `cause`, `fitted` and `vacuous` of a line.
+pub(crate) type Reasons = [Option<String>; 3];
 
 /// Reads a line, a text or a table; `parse` reads its text.
 pub(crate) fn read_line<T>(
@@ -95,7 +97,7 @@ pub(crate) fn read_line<T>(
             None
         }
     };
-    let reasons = ["cause", "fitted"].map(|key| table.text(key).map(str::to_owned));
+    let reasons = ["cause", "fitted", "vacuous"].map(|key| table.text(key).map(str::to_owned));
     table.close();
     Some((read?, reasons))
 }
@@ -127,6 +129,7 @@ pub(crate) fn parse_rest<F: Leaf>(
         expression: expression.to_owned(),
         cause: None,
         fitted: None,
+        vacuous: None,
         kind: kind::<F>(left),
         neutral: neutral(&ours, &left[sum.min(left.len())..]),
         ours,
@@ -135,10 +138,11 @@ pub(crate) fn parse_rest<F: Leaf>(
 }
 
 impl<F> Publication<F> {
-    pub(crate) fn with(self, [cause, fitted]: Reasons) -> Self {
+    pub(crate) fn with(self, [cause, fitted, vacuous]: Reasons) -> Self {
         Self {
             cause,
             fitted,
+            vacuous,
             ..self
         }
     }
@@ -162,6 +166,7 @@ impl<F> Publication<F> {
             by_seed: Vec::new(),
             cause: self.cause.clone(),
             fitted: self.fitted.clone(),
+            vacuous: self.vacuous.clone(),
         }
     }
 }
@@ -363,9 +368,10 @@ fn verdict<F>(
     others: impl Iterator<Item = (f64, f64)>,
 ) -> Verdict {
     if is_near(ours, line.published) {
-        return match line.fitted {
-            Some(_) => Verdict::Fitted,
-            None => Verdict::Agrees,
+        return match (&line.fitted, &line.vacuous) {
+            (Some(_), _) => Verdict::Fitted,
+            (None, Some(_)) => Verdict::Vacuous,
+            (None, None) => Verdict::Agrees,
         };
     }
     let neutral = line.neutral.map(|neutral| (neutral, neutral));
@@ -611,13 +617,18 @@ mod tests {
         let reasons = |verdict| (verdict, "the hosts".to_owned(), "the buffer".to_owned());
         assert_eq!(of(100.0), reasons(Verdict::Fitted));
         assert_eq!(of(200.0), reasons(Verdict::Differs));
+        let mut given = Publication::parse("p", THREE[0]).unwrap();
+        given.vacuous = Some("the link".to_owned());
+        let result = &evaluate(&[given], &variants(&[("a", 100.0)]))[0];
+        assert_eq!(result.verdict, Some(Verdict::Vacuous));
+        assert_eq!(result.vacuous.as_deref(), Some("the link"));
         let of_an_earlier_version = PublishedResult {
             verdict: Some(Verdict::Fitted),
             cause: Some("the buffer".to_owned()),
             ..PublishedResult::default()
         };
         let text = "the buffer".to_owned();
-        assert_eq!(of_an_earlier_version.reasons(), [None, Some(&text)]);
+        assert_eq!(of_an_earlier_version.reasons(), [None, Some(&text), None]);
     }
 
     #[test]

@@ -507,15 +507,18 @@ pub struct PublishedResult {
     /// What of the set-up follows from the published figure, as the scenario says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fitted: Option<String>,
+    /// What would give the published figure in any case, as the scenario says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vacuous: Option<String>,
 }
 
 impl PublishedResult {
-    /// `cause` and `fitted`. Earlier versions wrote the latter's text into `cause` where the
-    /// verdict was fitted.
-    pub fn reasons(&self) -> [Option<&String>; 2] {
+    /// `cause`, `fitted` and `vacuous`. Earlier versions wrote the text of `fitted` into `cause` where
+    /// the verdict was fitted.
+    pub fn reasons(&self) -> [Option<&String>; 3] {
         match (&self.cause, &self.fitted, self.verdict) {
-            (cause, None, Some(Verdict::Fitted)) => [None, cause.as_ref()],
-            (cause, fitted, _) => [cause.as_ref(), fitted.as_ref()],
+            (cause, None, Some(Verdict::Fitted)) => [None, cause.as_ref(), None],
+            (cause, fitted, _) => [cause.as_ref(), fitted.as_ref(), self.vacuous.as_ref()],
         }
     }
 }
@@ -528,6 +531,8 @@ pub enum Verdict {
     Agrees,
     /// Within 20 %, but the set-up was chosen after this figure: that shows nothing.
     Fitted,
+    /// Within 20 %, but something else would give this value in any case: that shows nothing.
+    Vacuous,
     /// Not within 20 % but within twice or half, and in the same order as the other published figures
     /// of its kind.
     OrderingOnly,
@@ -545,6 +550,7 @@ impl Verdict {
         match self {
             Self::Agrees => "agrees",
             Self::Fitted => "fitted",
+            Self::Vacuous => "shows nothing",
             Self::OrderingOnly => "ordering only",
             Self::DiffersInSize => "differs in size",
             Self::Differs => "differs",

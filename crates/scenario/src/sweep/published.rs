@@ -1,7 +1,7 @@
 //! `[sweep.published]`: figures of cells beside published ones.
 //!
 //! ```text
-//! line        = publication | { figure = publication, cause = text, fitted = text }
+//! line        = publication | { figure = publication, cause = text, fitted = text, vacuous = text }
 //! publication = [over] sum "~" sum               without figures on the right
 //! over        = ("mean" | "most" | "least") "of" "every" ["[" axis "=" value ("|" value)* ("," …)* "]"]
 //! ```
