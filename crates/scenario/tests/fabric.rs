@@ -531,6 +531,7 @@ fn keys_of_a_scheme_need_it() {
         ("select_path = 'random'", "r2c2"),
         ("drop_path = 'newest'", "r3c2"),
         ("path_timer = '1ms'", "r3c2"),
+        ("limit_paths = 'exhausted'", "r3c2"),
     ] {
         let name = key.split(' ').next().unwrap();
         let found = refusal(&with("spray", key));

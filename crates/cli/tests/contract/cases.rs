@@ -95,6 +95,7 @@ pub const CASES: &[&str] = &[
      [network.cee]\nresequence_buffer = '1MB'\n[network.cee.qcn]\nrate_limiters = <true|false>\n",
     "[network]\ntopology = 'dumbbell'\nrouting = '<r2c2|r3c2>'\nselect_path = '<next|random>'\ndrop_path = '<slowest|newest>'\n\
      path_timer = '2ms'\n[network.cee.qcn]\n",
+    "[network]\ntopology = 'dumbbell'\nrouting = 'r3c2'\nlimit_paths = '<notified|exhausted>'\n[network.cee.qcn]\n",
     "[network]\ntopology = 'dumbbell'\n[network.cee]\nqcn = {}\nroutings = [{ priorities = [3, 4], \
      routing = '<d-mod-k|s-mod-k|flow-hash|packet-hash|random|spray|reps|drill>' }]\n",
     "[network]\ntopology = 'dumbbell'\n[network.cee]\nroutings = [{ priorities = 3, routing = 'flowlet', flowlet_gap = '1ms' }, \
@@ -102,6 +103,8 @@ pub const CASES: &[&str] = &[
     "[network]\ntopology = 'dumbbell'\n[network.cee]\nqcn = {}\nroutings = [{ priorities = 3, routing = 'switch-adaptive', \
      split = '<binary|fractional>', congestion_timeout = '2ms' }, { priorities = 4, routing = '<r2c2|r3c2>', \
      select_path = '<next|random>', drop_path = '<slowest|newest>', path_timer = '2ms' }]\n",
+    "[network]\ntopology = 'dumbbell'\n[network.cee]\nqcn = {}\nroutings = [{ priorities = 3, routing = 'r3c2', \
+     limit_paths = '<notified|exhausted>' }]\n",
     "[network]\ntopology = 'dumbbell'\nrate = '100Mbit'\n[network.cee]\nswitch = 'input'\nport_buffer = '1MB'\n\
      forwarding = '<cut-through|store-and-forward>'\nswitch_delay = '1us'\nadapter_delay = '1us'\nadapter_buffer = '1MB'\n\
      [network.cee.pfc]\npriorities = 'all'\nxoff = '90KB'\nxon = '80KB'\npause = 'ideal'\n\

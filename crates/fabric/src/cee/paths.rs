@@ -17,7 +17,7 @@ use super::{QcnParams, ReactionPoint};
 use crate::{
     port::PS_PER_S,
     random::draw,
-    routing::{DropPath, PathRules, Routes, SelectPath},
+    routing::{DropPath, LimitPaths, PathRules, Routes, SelectPath},
 };
 
 /// The scheme of all sources.
@@ -204,11 +204,14 @@ impl Paths {
         if self.limits_each {
             // The time-out counts from the last notification.
             self.expires_ps = now_ps.saturating_add(self.rules.timer_ps);
-            if let Some(way) = self.way_mut(value) {
-                way.notified(params, fb, limited, now_ps);
+            let at_once = self.rules.limit == LimitPaths::Notified;
+            if at_once || self.unused.is_empty() {
+                if let Some(way) = self.way_mut(value) {
+                    way.notified(params, fb, limited, now_ps);
+                }
             }
             self.look_again();
-            if !self.are_all_limited(params, now_ps) {
+            if at_once && !self.are_all_limited(params, now_ps) {
                 return false;
             }
         } else if self.unused.is_empty() && routing.has_limiters {

@@ -21,7 +21,7 @@ pub use self::{
     adaptive::{AdaptiveRules, Snooped, Split},
     plb::{Plb, PlbRules, Sending},
     recycle::Recycled,
-    source::{DropPath, PathRules, SelectPath},
+    source::{DropPath, LimitPaths, PathRules, SelectPath},
     spread::State,
 };
 use self::{

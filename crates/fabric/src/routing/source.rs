@@ -24,6 +24,8 @@ pub struct PathRules {
     pub select: SelectPath,
     /// The path that is no longer used when there are to be fewer.
     pub drop: DropPath,
+    /// R3C2: when a path is limited.
+    pub limit: LimitPaths,
 }
 
 impl PathRules {
@@ -32,6 +34,7 @@ impl PathRules {
         timer_ps: 15_000_000_000,
         select: SelectPath::Next,
         drop: DropPath::Slowest,
+        limit: LimitPaths::Notified,
     };
 }
 
@@ -51,6 +54,16 @@ pub enum DropPath {
     Slowest,
     /// The one that was taken last.
     Newest,
+}
+
+/// When R3C2 limits a path. The thesis says both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitPaths {
+    /// When it is notified; another path is used once all in use are limited (algorithm 2.2).
+    Notified,
+    /// When it is notified and all available paths are in use; up to then each notification adds a
+    /// path ("when all the paths are exhausted", section 2.4.1).
+    Exhausted,
 }
 
 impl Routes {

@@ -4,7 +4,7 @@ use sluicegate_config::table::Table;
 use sluicegate_fabric::{
     Routing,
     cee::CeeConfig,
-    routing::{DropPath, SelectPath, Split},
+    routing::{DropPath, LimitPaths, SelectPath, Split},
 };
 
 use super::{duration, ps};
@@ -23,6 +23,11 @@ const SELECT: [(&str, SelectPath); 2] =
     [("next", SelectPath::Next), ("random", SelectPath::Random)];
 
 const DROP: [(&str, DropPath); 2] = [("slowest", DropPath::Slowest), ("newest", DropPath::Newest)];
+
+const LIMIT: [(&str, LimitPaths); 2] = [
+    ("notified", LimitPaths::Notified),
+    ("exhausted", LimitPaths::Exhausted),
+];
 
 const SPLITS: [(&str, Split); 2] = [("binary", Split::Binary), ("fractional", Split::Fractional)];
 
@@ -52,6 +57,9 @@ pub fn read(table: &Table<'_>) -> Routing {
             time(table, "path_timer", PERIOD_MIN_PS, &mut rules.timer_ps);
         }
         _ => {}
+    }
+    if let Routing::R3c2(rules) = &mut routing {
+        rules.limit = table.choice("limit_paths", &LIMIT).unwrap_or(rules.limit);
     }
     refuse(table, routing);
     routing
@@ -163,6 +171,9 @@ fn refuse(table: &Table<'_>, routing: Routing) {
         for key in ["select_path", "drop_path", "path_timer"] {
             table.refuse(key, "needs `routing = \"r2c2\"` or \"r3c2\"");
         }
+    }
+    if !matches!(routing, Routing::R3c2(_)) {
+        table.refuse("limit_paths", "needs `routing = \"r3c2\"`");
     }
 }
 

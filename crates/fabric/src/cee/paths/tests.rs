@@ -143,6 +143,33 @@ fn r3c2_limits_each_path_and_takes_another_only_when_all_are_limited() {
     );
 }
 
+/// "When all the paths are exhausted, if necessary, rate control will be activated" (2.4.1).
+#[test]
+fn r3c2_limits_no_path_before_all_are_in_use_if_asked_to() {
+    let (mut routing, params) = (routing(true, true), params());
+    routing.rules.limit = LimitPaths::Exhausted;
+    let mut paths = paths(&routing);
+    for expected in [&[7, 8][..], &[7, 8, 9], &[7, 8, 9, 10]] {
+        assert!(paths.notified(&routing, &params, (7, 63), 0));
+        assert_eq!(paths.in_use().collect::<Vec<_>>(), expected);
+        assert_eq!(paths.limiters().count(), 0);
+    }
+    for limited in [&[9][..], &[8, 9]] {
+        assert!(!paths.notified(&routing, &params, (limited[0], 63), 0));
+        let mut own: Vec<_> = paths.limiters().map(|(path, _)| path).collect();
+        own.sort_unstable();
+        assert_eq!(own, limited);
+    }
+    // One that is given up comes back before anything is limited.
+    let at_ps = paths.arm().unwrap();
+    paths.timer(&params, at_ps);
+    assert_eq!(paths.in_use().count(), 3);
+    let slow_bps = rate_bps(&paths, 8);
+    assert!(paths.notified(&routing, &params, (8, 63), at_ps));
+    assert_eq!(paths.in_use().count(), 4);
+    assert_eq!(rate_bps(&paths, 8), slow_bps);
+}
+
 /// The rate of a path's limiter; `None` without one.
 fn rate_bps(paths: &Paths, value: u32) -> Option<u64> {
     let mut limiters = paths.limiters();
@@ -277,61 +304,90 @@ fn new_routes_end_paths_and_keep_the_limiters_of_those_that_stay() {
     assert_eq!(rate_bps(&paths, 8), None);
 }
 
-/// Algorithm 2.2 word for word: a limiter, perhaps null, for each available path, and nothing
-/// remembered of when it lets frames go.
+/// Of an available path in [`Printed`].
+struct Limiter {
+    path: u32,
+    /// `RL_i` is not null: in print from the path's first notification on, for ever.
+    is_initialized: bool,
+    pace: Pace,
+    /// `None` also when it has recovered to the line's rate, since it has no effect then.
+    point: Option<ReactionPoint>,
+}
+
+/// Algorithm 2.2 as printed, and its timer after section 2.4.3 ("a time-out after the last
+/// notification received"); nothing in it comes from [`Paths`]. It differs from print in one thing:
+/// a path in use whose limiter has recovered counts as not limited. Choices where print is silent:
+/// `SelectPath` takes paths in the order of their values, the slowest path is given up, of equal
+/// ones the newest, and paths that are ready at the same time take turns.
 struct Printed {
-    limiters: Vec<(u32, Pace, Option<ReactionPoint>)>,
+    limiters: Vec<Limiter>,
     used: Vec<u32>,
     unused: VecDeque<u32>,
     random: u64,
     turn: usize,
+    expires_ps: u64,
 }
+
+/// QCN's period, which is this project's choice for `on timer`.
+const PERIOD_PS: u64 = 15 * MS;
 
 impl Printed {
     fn new(values: &[u32], seed: u64) -> Self {
-        let limiters = values.iter().map(|&value| (value, Pace::default(), None));
+        let limiters = values.iter().map(|&path| Limiter {
+            path,
+            is_initialized: false,
+            pace: Pace::default(),
+            point: None,
+        });
         Self {
             limiters: limiters.collect(),
             used: vec![values[0]],
             unused: values[1..].iter().copied().collect(),
             random: seed,
             turn: 0,
+            expires_ps: PERIOD_PS,
         }
     }
 
-    /// When a path lets a frame go; a limiter at the line's rate is null.
-    fn next_ps(&mut self, value: u32, now_ps: u64) -> u64 {
-        let limiters = self.limiters.iter_mut();
-        let (_, pace, limiter) = limiters.into_iter().find(|own| own.0 == value).unwrap();
-        let next_ps = limiter.as_mut();
-        let next_ps = next_ps.and_then(|limiter| pace.next_ps(limiter, &params(), now_ps));
+    fn limiter(&mut self, path: u32) -> Option<&mut Limiter> {
+        self.limiters.iter_mut().find(|own| own.path == path)
+    }
+
+    /// When a path lets a frame go.
+    fn next_ps(&mut self, path: u32, now_ps: u64) -> u64 {
+        let limiter = self.limiter(path).unwrap();
+        let pace = limiter.pace;
+        let next_ps = limiter.point.as_mut();
+        let next_ps = next_ps.and_then(|point| pace.next_ps(point, &params(), now_ps));
         if next_ps.is_none() {
-            *limiter = None;
+            limiter.point = None;
         }
         next_ps.unwrap_or(0)
     }
 
-    fn is_limited(&mut self, value: u32, now_ps: u64) -> bool {
-        self.next_ps(value, now_ps);
-        let mut limiters = self.limiters.iter();
-        limiters.any(|(own, _, limiter)| *own == value && limiter.is_some())
+    fn is_limited(&mut self, path: u32, now_ps: u64) -> bool {
+        self.next_ps(path, now_ps);
+        self.limiter(path).unwrap().point.is_some()
     }
 
-    fn notified(&mut self, (value, fb): (u32, u8), now_ps: u64) {
+    /// `on congestion notification arrival from Path_i`.
+    fn notified(&mut self, (path, fb): (u32, u8), now_ps: u64) {
+        self.expires_ps = now_ps + PERIOD_PS;
         let seed = draw(&mut self.random);
         self.rates(now_ps);
-        if let Some(own) = self.limiters.iter_mut().find(|own| own.0 == value) {
+        if let Some(limiter) = self.limiter(path) {
             let new = || ReactionPoint::new(&params(), LINE_BPS, now_ps, seed);
-            own.2
-                .get_or_insert_with(new)
-                .notified(&params(), fb, now_ps);
+            limiter.is_initialized = true;
+            let point = limiter.point.get_or_insert_with(new);
+            point.notified(&params(), fb, now_ps);
         }
         let used = self.used.clone();
-        if used.into_iter().all(|value| self.is_limited(value, now_ps)) {
+        if used.into_iter().all(|path| self.is_limited(path, now_ps)) {
             self.used.extend(self.unused.pop_front());
         }
     }
 
+    /// `on Path_i ready to send`, of the first such path in turn.
     fn take(&mut self, now_ps: u64) -> u32 {
         let count = self.used.len();
         let mut in_turn = (0..count)
@@ -339,41 +395,54 @@ impl Printed {
             .collect::<Vec<_>>();
         in_turn.retain(|&at| self.next_ps(self.used[at], now_ps) <= now_ps);
         self.turn = (in_turn[0] + 1) % count;
-        let value = self.used[in_turn[0]];
-        let own = self.limiters.iter_mut().find(|own| own.0 == value).unwrap();
-        own.1 = Pace::of(BYTES, now_ps);
-        if let Some(limiter) = &mut own.2 {
-            limiter.sent(&params(), BYTES);
+        let path = self.used[in_turn[0]];
+        let limiter = self.limiter(path).unwrap();
+        limiter.pace = Pace::of(BYTES, now_ps);
+        if let Some(point) = &mut limiter.point {
+            point.sent(&params(), BYTES);
         }
-        value
+        path
     }
 
-    /// The slowest path is given up, of equal ones the newest.
+    /// `on timer`, as often as it comes until now.
+    fn run_timer(&mut self, now_ps: u64) {
+        while self.expires_ps <= now_ps {
+            let at_ps = self.expires_ps;
+            self.expires_ps = at_ps + PERIOD_PS;
+            let mut used = self.limiters.iter();
+            let is_any_limited =
+                used.any(|own| own.is_initialized && self.used.contains(&own.path));
+            if self.used.len() > 1 && is_any_limited {
+                self.reduce(at_ps);
+            }
+        }
+    }
+
+    /// `reduce number of paths`.
     fn reduce(&mut self, now_ps: u64) {
         let mut slowest: Option<(u64, usize)> = None;
         for at in 1..self.used.len() {
-            let value = self.used[at];
-            self.next_ps(value, now_ps);
-            let own = self.limiters.iter().find(|own| own.0 == value).unwrap();
-            let bps = own.2.map_or(u64::MAX, |limiter| limiter.rate_bps());
+            let path = self.used[at];
+            self.next_ps(path, now_ps);
+            let point = self.limiter(path).unwrap().point;
+            let bps = point.map_or(u64::MAX, |point| point.rate_bps());
             if slowest.is_none_or(|(least_bps, _)| bps <= least_bps) {
                 slowest = Some((bps, at));
             }
         }
         if let Some((_, at)) = slowest {
-            let value = self.used.remove(at);
-            self.unused.push_back(value);
+            let path = self.used.remove(at);
+            self.unused.push_back(path);
         }
         self.turn %= self.used.len();
     }
 
     fn rates(&mut self, now_ps: u64) -> Vec<(u32, u64)> {
-        for value in self.used.clone().into_iter().chain(self.unused.clone()) {
-            self.next_ps(value, now_ps);
+        for path in self.used.clone().into_iter().chain(self.unused.clone()) {
+            self.next_ps(path, now_ps);
         }
         let limiters = self.limiters.iter();
-        let rates =
-            limiters.filter_map(|(value, _, limiter)| Some((*value, (*limiter)?.rate_bps())));
+        let rates = limiters.filter_map(|own| Some((own.path, own.point?.rate_bps())));
         rates.collect()
     }
 }
@@ -389,13 +458,17 @@ fn rates_at(paths: &Paths, now_ps: u64) -> Vec<(u32, u64)> {
     rates
 }
 
-/// The timers that are due by now.
-fn expire(paths: &mut Paths, printed: &mut Printed, now_ps: u64) {
-    while paths.arm().unwrap_or(paths.armed_ps) <= now_ps {
-        let (at_ps, expires) = (paths.armed_ps, paths.expires_ps <= paths.armed_ps);
-        paths.timer(&params(), at_ps);
-        if expires {
-            printed.reduce(at_ps);
+/// Sets the event of the timer when the paths ask for it, and tells them when it is due, as an
+/// adapter does.
+fn run_timer(paths: &mut Paths, event_ps: &mut Option<u64>, now_ps: u64) {
+    loop {
+        *event_ps = paths.arm().or(*event_ps);
+        match *event_ps {
+            Some(at_ps) if at_ps <= now_ps => {
+                *event_ps = None;
+                paths.timer(&params(), at_ps);
+            }
+            _ => return,
         }
     }
 }
@@ -415,10 +488,11 @@ proptest! {
         let values: Vec<u32> = (7..7 + count).collect();
         let mut paths = Paths::new(&routing, values.clone(), (LINE_BPS, seed), 0);
         let mut printed = Printed::new(&values, seed);
-        let mut now_ps = 0;
+        let (mut now_ps, mut event_ps) = (0, None);
         for (frames, path, fb, idle_ps) in what {
             for _ in 0..frames {
-                expire(&mut paths, &mut printed, now_ps);
+                run_timer(&mut paths, &mut event_ps, now_ps);
+                printed.run_timer(now_ps);
                 let next_ps = paths.next_ps(&params, now_ps);
                 let used = printed.used.clone();
                 let printed_ps = used.into_iter().map(|value| printed.next_ps(value, now_ps)).min();
@@ -432,7 +506,8 @@ proptest! {
             }
             // Seldom longer than the timer's period.
             now_ps += if fb > 48 { idle_ps } else { idle_ps / 1_000 };
-            expire(&mut paths, &mut printed, now_ps);
+            run_timer(&mut paths, &mut event_ps, now_ps);
+            printed.run_timer(now_ps);
             paths.notified(&routing, &params, (7 + path, fb), now_ps);
             printed.notified((7 + path, fb), now_ps);
             prop_assert_eq!(paths.audit(), Ok(()));
