@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
     num::NonZero,
     path::{Path, PathBuf},
     sync::Mutex,
@@ -158,6 +159,7 @@ fn sensitivity(study: &Study, args: &Args, jobs: usize) -> Result<Sensitivity, F
             (plan.seeds[0], plan.seeds.len() as u32, only)
         }
     };
+    let [figures, expectations] = base.counts();
     Ok(Sensitivity {
         scenario: name.to_owned(),
         title: title.to_owned(),
@@ -165,6 +167,9 @@ fn sensitivity(study: &Study, args: &Args, jobs: usize) -> Result<Sensitivity, F
         repeats,
         short: args.short,
         only,
+        figures,
+        empty: base.empty(),
+        expectations,
         rows,
     })
 }
@@ -198,12 +203,23 @@ impl Case {
 
     /// What its runs say, which are all recorded.
     fn judge(&self, recorded: &mut Recorded) -> Result<Seen, Failure> {
+        // Tells the results of all runs from others.
+        let mut hasher = DefaultHasher::new();
         let mut results = self.experiments.iter().map(|experiment| {
-            runner::run(experiment, recorded, &mut Unobserved).map_err(Failure::Failed)
+            let results = runner::run(experiment, recorded, &mut Unobserved);
+            let results = results.map_err(Failure::Failed)?;
+            let json = serde_json::to_string(&results.variants);
+            json.context("results cannot become JSON")?
+                .hash(&mut hasher);
+            Ok::<_, Failure>(results)
         });
         let missing = || Failure::Failed(anyhow!("a result is missing"));
         let plan = match &self.subject {
-            Subject::Single(_) => return Ok(Seen::from(&results.next().ok_or_else(missing)??)),
+            Subject::Single(_) => {
+                let seen = Seen::from(&results.next().ok_or_else(missing)??);
+                drop(results);
+                return Ok(seen.of_runs(hasher.finish()));
+            }
             Subject::Sweep(plan) => plan,
         };
         let mut measured = Vec::new();
@@ -218,7 +234,7 @@ impl Case {
             });
         }
         let outcome = plan.outcome(measured, env!("CARGO_PKG_VERSION"), keys::BUILD);
-        Ok(Seen::from(&outcome))
+        Ok(Seen::from(&outcome).of_runs(hasher.finish()))
     }
 }
 

@@ -135,13 +135,13 @@ far-us = 'far.fct_us.all.mean ~ 2'
     let out = root.join("out").display().to_string();
     let output = sluicegate(&["run", &file, "--out", &out]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("ordering only"));
+    assert!(text(&output.stdout).contains("differs in size"));
     let page = sluicegate(&["published", &out]);
     let page = text(&page.stdout);
     for (claim, verdict) in [
         ("| count |", "| agrees |  |"),
-        ("| near-us |", "| ordering only | another testbed |"),
-        ("| far-us |", "| ordering only | unknown |"),
+        ("| near-us |", "| differs in size | another testbed |"),
+        ("| far-us |", "| differs in size | unknown |"),
     ] {
         let row = page.lines().find(|line| line.contains(claim));
         assert!(
@@ -198,7 +198,7 @@ fn the_page_has_sweeps_and_the_means_of_several_seeds() {
     };
     assert!(row("| near-us |").contains(" ± "), "{page}");
     assert!(
-        row("| longer |").ends_with("| ordering only | another network |"),
+        row("| longer |").ends_with("| differs in size | another network |"),
         "{page}"
     );
     assert!(row("| sim |").contains("| 1, 2 |"), "{page}");
@@ -221,7 +221,8 @@ fn half_and_double_of_a_parameter_stand_beside_the_value() {
         kind = 'bulk'\n[expect]\nfast = 'base.goodput_bps.sum > 8_000_000'\n[published]\n\
         goodput = 'base.goodput_bps.sum ~ 9_500_000'\n[[parameter]]\npath = 'network.rate'\n\
         origin = 'given: section 5'\n[[parameter]]\npath = 'sim.receive_delay'\nvalue = '10us'\n\
-        origin = 'chosen: the default'\ndouble = '2min'\n";
+        origin = 'chosen: the default'\ndouble = '2min'\n[[parameter]]\n\
+        path = 'tenant.default.rto_initial'\nvalue = '1s'\norigin = 'chosen: no SYN is lost'\n";
     let (root, file) = place("sensitivity", scenario);
     let out = root.join("out").display().to_string();
     let page = sluicegate(&["sensitivity", &file, "--out", &out]);
@@ -241,6 +242,10 @@ fn half_and_double_of_a_parameter_stand_beside_the_value() {
     let delay = row("sim.receive\\_delay = 10us");
     assert!(delay.contains("5us: nothing"), "{page}");
     assert!(delay.contains("2min: refused: "), "{page}");
+    let unused = row("rto\\_initial = 1s");
+    let (half, double) = ("0.5s: no run differs", "2s: no run differs");
+    assert!(unused.contains(half) && unused.contains(double), "{page}");
+    assert!(page.contains("\n1 expectation, 1 figure.\n"), "{page}");
     let json = fs::read_to_string(root.join("out/sensitivity.json")).expect("JSON");
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     let half = &json[0]["rows"][0]["changes"][0];
@@ -265,13 +270,17 @@ fn half_and_double_of_a_sweep_move_its_expectations() {
         topology = 'dumbbell'\npairs = 1\nqueue = '64KB'\n[traffic.b]\nkind = 'bulk'\n\
         [[sweep.axis]]\nname = 'size'\n[sweep.axis.values.small]\nnetwork.rate = '10Mbit'\n\
         [sweep.axis.values.large]\nnetwork.rate = '40Mbit'\n[sweep.expect]\n\
-        fast = 'every goodput_bps.sum[size=small] > 8_000_000'\n[[parameter]]\n\
+        fast = 'every goodput_bps.sum[size=small] > 8_000_000'\n\
+        calm = 'every flows.all.timeouts[size=small] == 0'\n[[parameter]]\n\
         path = 'sweep.axis.0.values.small.network.rate'\norigin = 'given: section 5'\n";
     let (_, file) = place("sensitivity-of-a-sweep", scenario);
     let page = sluicegate(&["sensitivity", &file, "--only", "size=small", "colour=red"]);
     assert!(page.status.success(), "{}", text(&page.stderr));
     let page = text(&page.stdout);
     assert!(page.contains("Seed 1; only size=small."), "{page}");
+    let empty =
+        "\n2 expectations, 2 figures, of which 0 or not measured:\ncalm\\[variant=base\\].\n";
+    assert!(page.contains(empty), "{page}");
     let short = sluicegate(&["sensitivity", &file, "--short", "--only", "size=small"]);
     let short = text(&short.stdout);
     assert!(

@@ -26,6 +26,9 @@ pub fn sensitivity(scenarios: &[Sensitivity]) -> String {
          - A cell lists the published figures of which our value changes by {} or more, the largest\n  \
          change first, and the expectations that no longer hold. Of a sweep the figures are the left\n  \
          sides of its [expectations](sweep.md#expectations).\n\
+         - *nothing*: no such figure and no such expectation. *no run differs*: not even a packet of any\n  \
+         run, so that these runs say nothing of the value. A figure that is 0 or not measured with the\n  \
+         value of the file says little, and is named above the table.\n\
          - With several seeds, rates and quantiles are medians and counters are sums.\n",
         form(scenarios),
         units::percent(MOVED)
@@ -38,13 +41,14 @@ pub fn sensitivity(scenarios: &[Sensitivity]) -> String {
         };
         let _ = write!(
             text,
-            "\n## {}\n\n{}.\n{seeds}{}.\n",
+            "\n## {}\n\n{}.\n{seeds}{}.\n{}.\n",
             escape(&scenario.scenario),
             escape(&scenario.title),
             match scenario.only.is_empty() {
                 true => String::new(),
                 false => format!("; only {}", escape(&scenario.only.join(", "))),
             },
+            looked_at(scenario),
         );
         let body: Vec<Vec<String>> = (scenario.rows.iter())
             .map(|row| {
@@ -65,6 +69,25 @@ pub fn sensitivity(scenarios: &[Sensitivity]) -> String {
         text += &rows(headings.map(str::to_owned).to_vec(), headings.len(), &body);
     }
     text
+}
+
+/// What may move or break.
+fn looked_at(scenario: &Sensitivity) -> String {
+    let count = |count, one: &str| match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {one}s"),
+    };
+    let figures = count(scenario.figures, "figure");
+    let expectations = count(scenario.expectations, "expectation");
+    let empty = match &scenario.empty[..] {
+        [] => String::new(),
+        // Each on a line of its own, since a page's lines have a bound.
+        names => format!(
+            ", of which 0 or not measured:\n{}",
+            escape(&names.join(",\n"))
+        ),
+    };
+    format!("{expectations}, {figures}{empty}")
 }
 
 /// A sentence where short forms were run.
@@ -104,6 +127,7 @@ fn cell(changed: &Changed) -> String {
         parts.push(format!("not held: {}", changed.broken.join(", ")));
     }
     match parts.is_empty() {
+        true if changed.same_runs => format!("{}: no run differs", changed.value),
         true => format!("{}: nothing", changed.value),
         false => format!("{}: {}", changed.value, parts.join("; ")),
     }

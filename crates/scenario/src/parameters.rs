@@ -319,6 +319,13 @@ pub struct Sensitivity {
     /// Of a sweep the values to which `--only` restricted it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<String>,
+    /// How many figures are looked at: those of `[published]`, of a sweep the left side of each
+    /// expectation.
+    pub figures: usize,
+    /// Those of them that are 0 or not measured with the value of the file.
+    pub empty: Vec<String>,
+    /// How many expectations are looked at.
+    pub expectations: usize,
     /// A row per parameter.
     pub rows: Vec<Row>,
 }
@@ -346,6 +353,8 @@ pub struct Changed {
     /// Why there is no result: what the language or the world says of the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// Every run has the same results as with the value of the file: no run depends on the value.
+    pub same_runs: bool,
     /// Every figure of `[published]`, of a sweep the left side of each expectation, before and
     /// after.
     pub figures: Vec<Moved>,
@@ -372,6 +381,29 @@ pub struct Seen {
     figures: Vec<(String, Option<f64>, Option<Verdict>)>,
     /// Expectations, and whether they held.
     expectations: Vec<(String, bool)>,
+    /// Tells the results of all runs from others.
+    runs: u64,
+}
+
+impl Seen {
+    /// With a number that tells the results of all its runs from others.
+    pub fn of_runs(self, runs: u64) -> Self {
+        Self { runs, ..self }
+    }
+
+    /// How many figures and expectations it has.
+    pub fn counts(&self) -> [usize; 2] {
+        [self.figures.len(), self.expectations.len()]
+    }
+
+    /// The names of figures that are 0 or not measured.
+    pub fn empty(&self) -> Vec<String> {
+        let empty = self.figures.iter().filter(|figure| {
+            let (_, value, _) = figure;
+            value.is_none_or(|value| value == 0.0)
+        });
+        empty.map(|(name, ..)| name.clone()).collect()
+    }
 }
 
 impl From<&Results> for Seen {
@@ -386,6 +418,7 @@ impl From<&Results> for Seen {
             expectations: expectations
                 .map(|line| (line.name.clone(), line.held))
                 .collect(),
+            runs: 0,
         }
     }
 }
@@ -412,6 +445,7 @@ impl From<&Outcome> for Seen {
             expectations: expectations
                 .map(|line| (line.name.clone(), line.held))
                 .collect(),
+            runs: 0,
         }
     }
 }
@@ -428,6 +462,7 @@ impl Parameter {
                 other => Changed {
                     value,
                     refused: other.and_then(Result::err),
+                    same_runs: false,
                     figures: Vec::new(),
                     broken: Vec::new(),
                 },
@@ -449,6 +484,7 @@ fn compare(value: String, base: &Seen, changed: &Seen) -> Changed {
     Changed {
         value,
         refused: None,
+        same_runs: base.runs == changed.runs,
         figures: figures
             .map(|((name, before, _), (_, after, verdict))| Moved {
                 name: name.clone(),
