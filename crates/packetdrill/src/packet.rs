@@ -4,7 +4,9 @@ use std::fmt;
 
 use sluicegate_tcp::{
     Segment,
-    segment::{Block, ByteCounters, Field, SACK_BLOCKS, ecn, flags, option},
+    segment::{
+        Block, ByteCounters, Field, SACK_BLOCKS, SACK_BLOCKS_BESIDE_TIMESTAMPS, ecn, flags, option,
+    },
 };
 
 /// The offset of the peer's numbers, so that they wrap on the way as well.
@@ -148,8 +150,12 @@ impl Packet {
             self.add_syn_options(&mut segment)?;
             return self.with_counters(segment);
         }
-        if self.options.sack.len() > SACK_BLOCKS {
-            return Err("more SACK blocks than fit beside timestamps");
+        let most = match self.options.timestamps {
+            Some(_) => SACK_BLOCKS_BESIDE_TIMESTAMPS,
+            None => SACK_BLOCKS,
+        };
+        if self.options.sack.len() > most {
+            return Err("more SACK blocks than fit into a header");
         }
         for (left, right) in &self.options.sack {
             segment.push_sack(Block {

@@ -282,7 +282,7 @@ fn tenants_options(out: &mut Vec<u8>, segment: &Segment) {
     }
     if !blocks.is_empty() {
         out.extend([5, 2 + 8 * blocks.len() as u8]);
-        for block in blocks {
+        for block in blocks.iter() {
             out.extend(block.left.to_be_bytes());
             out.extend(block.right.to_be_bytes());
         }

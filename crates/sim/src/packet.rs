@@ -12,7 +12,7 @@ use sluicegate_fabric::{
     graph::HostId,
     random::mix,
 };
-use sluicegate_tcp::segment::{Block, SACK_BLOCKS, Segment, ecn, flags, option};
+use sluicegate_tcp::segment::{Block, SACK_BLOCKS_BESIDE_TIMESTAMPS, Segment, ecn, flags, option};
 
 /// Ethernet header, as queues count it.
 pub const ETHERNET_BYTES: u32 = 14;
@@ -29,8 +29,8 @@ const FACK: u32 = 1 << 26;
 /// Counters are 24 bits.
 const COUNTER: u32 = (1 << 24) - 1;
 
-/// SACK blocks of a segment, or a SYN's MSS and window scale.
-pub type Blocks = [Block; SACK_BLOCKS];
+/// SACK blocks of a segment but for a fourth, or a SYN's MSS and window scale.
+pub type Blocks = [Block; SACK_BLOCKS_BESIDE_TIMESTAMPS];
 
 /// Fields that few packets have, kept apart from those that every hop reads: blocks, and the sender
 /// of a SYN or a datagram.
@@ -57,7 +57,7 @@ impl ColdFields {
 
 /// The fields of a packet that has none.
 pub const NO_COLD_FIELDS: ColdFields = ColdFields {
-    blocks: [Block { left: 0, right: 0 }; SACK_BLOCKS],
+    blocks: [Block { left: 0, right: 0 }; SACK_BLOCKS_BESIDE_TIMESTAMPS],
     tenants: [0; 2],
     ports: [0; 2],
     from: NO_END,
@@ -467,7 +467,7 @@ fn view_options(segment: &Segment, view: &mut core::Segment) {
             view.options |= found::WSCALE;
             view.wscale = shift;
         }
-    } else if let [first, rest @ ..] = segment.sack() {
+    } else if let [first, rest @ ..] = &*segment.sack() {
         view.options |= found::SACK;
         (view.sack_left, view.sack_right) = (first.left, first.right);
         if let [Block { left, right }, ..] = rest {
@@ -529,6 +529,7 @@ impl Frame for Packet {
 
 #[cfg(test)]
 mod tests {
+    use sluicegate_tcp::segment::SACK_BLOCKS;
 
     use super::*;
 
@@ -584,6 +585,32 @@ mod tests {
             ..core::Verdict::default()
         });
         assert_eq!(cold.blocks[0].left, 1460);
+    }
+
+    #[test]
+    fn all_blocks_travel_and_are_seen() {
+        let addressing = Addressing::default();
+        for count in 0..=SACK_BLOCKS as u32 {
+            let mut segment = Segment::new(1, 2, flags::ACK);
+            let block = |number: u32| Block {
+                left: 10 * number,
+                right: 10 * number + 5,
+            };
+            (1..=count).for_each(|number| segment.push_sack(block(number)));
+            let header = TcpHeader::of(&segment);
+            let cold = addressing.cold_fields(3, &segment);
+            assert_eq!(header.has_cold_fields(), count > 0);
+            assert_eq!(header.segment(&cold.blocks), segment);
+            let options = if count > 0 { 4 + 8 * count } else { 0 };
+            assert_eq!(Packet::new(header, &addressing, 20).bytes(), 54 + options);
+            let view = header.view(&cold.blocks, core::Direction::ToTenant);
+            assert_eq!(view.options & found::SACK != 0, count > 0);
+            let second = if count > 1 { 20 } else { 0 };
+            assert_eq!(
+                (view.sack2_left, view.header_len),
+                (second, 20 + options as u8)
+            );
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use sluicegate_sim::{
     frame::{self, Route},
     packet::{Addressing, Packet, TcpHeader},
 };
-use sluicegate_tcp::segment::{Block, ByteCounters, Segment, flags, option};
+use sluicegate_tcp::segment::{Block, ByteCounters, SACK_BLOCKS, Segment, flags, option};
 
 use crate::{opt, support, wire};
 
@@ -63,8 +63,8 @@ fn plain_segment() -> impl Strategy<Value = Segment> {
         any::<u8>(),
         0..4u8,
         0..16u8,
-        any::<[[u32; 2]; 3]>(),
-        0..=3u8,
+        any::<[[u32; 2]; SACK_BLOCKS]>(),
+        0..=SACK_BLOCKS,
     );
     (numbers, header).prop_map(
         |((words, window, payload), (set, ecn, options, blocks, count))| {
@@ -78,7 +78,7 @@ fn plain_segment() -> impl Strategy<Value = Segment> {
                 ..Segment::new(words[0], words[1], set)
             };
             if set & flags::SYN == 0 {
-                for [left, right] in &blocks[..usize::from(count)] {
+                for [left, right] in &blocks[..count] {
                     segment.push_sack(Block {
                         left: *left,
                         right: *right,

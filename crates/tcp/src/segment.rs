@@ -24,7 +24,7 @@ pub mod option {
     /// none.
     pub(super) const BLOCKS: u8 = 3 << 6;
     /// Except in a SYN, whose options have this place: fields of the AccECN option and one more,
-    /// 0 = it has none.
+    /// 0 = it has none; beside four SACK blocks [`super::FOUR_BLOCKS`] more than that.
     pub(super) const FIELDS: u8 = 7 << 1;
     /// Any of these: [`super::Segment::sack`] holds something.
     pub const CONTENTS: u8 = BLOCKS | FIELDS;
@@ -33,8 +33,17 @@ pub mod option {
 /// The shift of [`option::BLOCKS`].
 const BLOCKS_SHIFT: u32 = 6;
 
-/// Most SACK blocks in a segment: what fits beside timestamps.
-pub const SACK_BLOCKS: usize = 3;
+/// The shift of [`option::FIELDS`].
+const FIELDS_SHIFT: u32 = 1;
+/// In [`option::FIELDS`]: there are four SACK blocks, and so many less is what else it says.
+const FOUR_BLOCKS: u8 = 5;
+
+/// Most SACK blocks in a segment: what 40 bytes of options hold (RFC 2018 section 3).
+pub const SACK_BLOCKS: usize = 4;
+
+/// Most SACK blocks beside timestamps (RFC 2018 section 3). So many have a place of their own; the
+/// fourth lies where the timestamps would.
+pub const SACK_BLOCKS_BESIDE_TIMESTAMPS: usize = 3;
 
 /// A SACK block: sequence numbers from `left` up to, not including, `right` (RFC 2018).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,17 +54,33 @@ pub struct Block {
     pub right: u32,
 }
 
+/// The SACK blocks of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    all: [Block; SACK_BLOCKS],
+    count: usize,
+}
+
+impl std::ops::Deref for Blocks {
+    type Target = [Block];
+
+    fn deref(&self) -> &[Block] {
+        &self.all[..self.count]
+    }
+}
+
 /// A segment. 48 bytes: a SYN has no SACK blocks, so that its MSS and window scale share their
-/// place. The counters of the AccECN option lie where the last block would, or the timestamps.
+/// place. A fourth block lies where the timestamps would. The counters of the AccECN option lie
+/// where the third block would, or the timestamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// Sequence number of the first byte, or of SYN or FIN.
     pub seq: u32,
     /// Acknowledgement number, with ACK.
     pub ack: u32,
-    /// TSval, with [`option::TIMESTAMPS`].
+    /// TSval, with [`option::TIMESTAMPS`]; else part of a block or of [`Segment::counters`].
     pub ts_val: u32,
-    /// TSecr, with [`option::TIMESTAMPS`].
+    /// TSecr, likewise.
     pub ts_ecr: u32,
     /// Bytes of data.
     pub payload: u16,
@@ -70,7 +95,7 @@ pub struct Segment {
     /// Part of [`Segment::counters`].
     pub counters_end: u8,
     /// Blocks, a SYN's MSS and window scale, part of [`Segment::counters`].
-    pub sack: [Block; SACK_BLOCKS],
+    pub sack: [Block; SACK_BLOCKS_BESIDE_TIMESTAMPS],
 }
 
 impl Segment {
@@ -102,31 +127,57 @@ impl Segment {
     }
 
     /// SACK blocks, the most recent first.
-    pub fn sack(&self) -> &[Block] {
-        &self.sack[..self.blocks()]
-    }
-
-    fn blocks(&self) -> usize {
-        match self.has(flags::SYN) {
-            true => 0,
-            false => usize::from(self.options >> BLOCKS_SHIFT),
+    #[inline]
+    pub fn sack(&self) -> Blocks {
+        let [first, second, third] = self.sack;
+        let fourth = Block {
+            left: self.ts_val,
+            right: self.ts_ecr,
+        };
+        Blocks {
+            all: [first, second, third, fourth],
+            count: self.blocks(),
         }
     }
 
-    /// Adds a block while there is room. Not for a SYN, nor behind [`Segment::set_counters`].
+    fn blocks(&self) -> usize {
+        if self.has(flags::SYN) {
+            0
+        } else if self.has_four_blocks() {
+            SACK_BLOCKS
+        } else {
+            usize::from(self.options >> BLOCKS_SHIFT)
+        }
+    }
+
+    /// Not for a SYN.
+    fn has_four_blocks(&self) -> bool {
+        (self.options & option::FIELDS) >> FIELDS_SHIFT >= FOUR_BLOCKS
+    }
+
+    /// Adds a block while there is room beside timestamps, which come first. Not for a SYN, nor
+    /// behind [`Segment::set_counters`].
     pub fn push_sack(&mut self, block: Block) {
         debug_assert!(!self.has(flags::SYN), "a SYN has no SACK blocks");
         let blocks = self.blocks();
         if let Some(free) = self.sack.get_mut(blocks) {
             *free = block;
             self.options += 1 << BLOCKS_SHIFT;
+        } else if blocks < SACK_BLOCKS && self.options & option::TIMESTAMPS == 0 {
+            (self.ts_val, self.ts_ecr) = (block.left, block.right);
+            self.options |= FOUR_BLOCKS << FIELDS_SHIFT;
         }
     }
 
-    /// The last block is taken back.
+    /// The last block is taken back. Not behind [`Segment::set_counters`].
     pub fn pop_sack(&mut self) {
-        if self.blocks() > 0 {
-            self.options -= 1 << BLOCKS_SHIFT;
+        match self.blocks() {
+            0 => (),
+            SACK_BLOCKS => {
+                self.options &= !option::FIELDS;
+                (self.ts_val, self.ts_ecr) = (0, 0);
+            }
+            _ => self.options -= 1 << BLOCKS_SHIFT,
         }
     }
 

@@ -231,6 +231,30 @@ fn a_part_that_has_come_twice_is_reported() {
     assert_eq!(blocks(&ack), [(4000, 4100)]);
 }
 
+/// RFC 2018 section 3: four blocks fit, beside timestamps three.
+#[test]
+fn there_are_as_many_blocks_as_options_have_room_for() {
+    for (timestamps, most) in [(false, 4), (true, 3)] {
+        let mut config = config();
+        config.timestamps = timestamps;
+        let mut peer = Peer::new(config, 100 * US);
+        let range = |number: u32| (number * 1000, number * 1000 + 500);
+        for number in 1..=6 {
+            peer.give(&peer.data(range(number).0, 500, 0));
+            let newest_first: Vec<_> = (1..=number).rev().take(most).map(range).collect();
+            let ack = peer.one();
+            assert_eq!(blocks(&ack), newest_first);
+            assert_eq!(ack.options & option::TIMESTAMPS != 0, timestamps);
+            assert!(ack.header_len() <= 60);
+            assert!(!timestamps || ack.ts_ecr == peer.ts_val);
+        }
+        // A duplicate takes the place of the oldest.
+        peer.give(&peer.data(4000, 500, 0));
+        let told = [4, 4, 6, 5].map(range);
+        assert_eq!(blocks(&peer.one()), told[..most]);
+    }
+}
+
 #[test]
 fn without_sack_there_are_no_blocks() {
     let mut config = config();

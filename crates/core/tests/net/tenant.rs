@@ -196,11 +196,13 @@ impl Tenant {
     pub fn segment_at(&self, seq: u32, flags: u8, len: u32) -> Packet {
         let sacks = self.offers.sack && self.peer.sack && len == 0;
         let mut parts = Vec::new();
-        if self.offers.timestamps && self.peer.timestamps {
+        let timestamps = self.offers.timestamps && self.peer.timestamps;
+        if timestamps {
             parts.push(opt::timestamps(2, 1));
         }
         if sacks && !self.gaps.is_empty() {
-            parts.push(opt::sack(&self.gaps[..self.gaps.len().min(3)]));
+            let most = if timestamps { 3 } else { 4 };
+            parts.push(opt::sack(&self.gaps[..self.gaps.len().min(most)]));
         }
         let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
         Packet {

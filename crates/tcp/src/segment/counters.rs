@@ -1,13 +1,11 @@
 //! AccECN in a header (RFC 9768): the field ACE, and the option with counters of bytes.
 
-use super::{BLOCKS_SHIFT, Segment, flags, option};
+use super::{BLOCKS_SHIFT, FIELDS_SHIFT, FOUR_BLOCKS, Segment, flags, option};
 
 /// Fields that the option has at most.
 const MOST: usize = 3;
 /// The block in whose place they lie; where it is in use, they have the timestamps'.
 const LAST: usize = 2;
-/// The shift of [`option::FIELDS`].
-const FIELDS_SHIFT: u32 = 1;
 /// Counters have 24 bits on the wire.
 const COUNTER: u32 = (1 << 24) - 1;
 
@@ -107,7 +105,11 @@ impl Segment {
         if self.has(flags::SYN) {
             return Some(self.options >> BLOCKS_SHIFT).filter(|count| *count > 0);
         }
-        ((self.options & option::FIELDS) >> FIELDS_SHIFT).checked_sub(1)
+        let fields = (self.options & option::FIELDS) >> FIELDS_SHIFT;
+        fields
+            .checked_sub(FOUR_BLOCKS)
+            .unwrap_or(fields)
+            .checked_sub(1)
     }
 
     /// The AccECN option.
@@ -128,18 +130,21 @@ impl Segment {
     }
 
     /// Adds the AccECN option when all others are there. False where it has no place: with fields
-    /// beside timestamps and three blocks, without any in a SYN.
+    /// beside four blocks, or three and timestamps; without any in a SYN.
     pub fn set_counters(&mut self, counters: &ByteCounters) -> bool {
         let (syn, full) = (self.has(flags::SYN), self.blocks() > LAST);
         let timestamps = self.options & option::TIMESTAMPS != 0;
-        if (full && counters.count > 0 && timestamps) || (syn && counters.count == 0) {
+        let four = !syn && self.has_four_blocks();
+        let taken = full && (timestamps || four);
+        if (taken && counters.count > 0) || (syn && counters.count == 0) {
             return false;
         }
         if syn {
             self.options |= counters.count << BLOCKS_SHIFT;
         } else {
             self.options &= !option::FIELDS;
-            self.options |= (counters.count + 1) << FIELDS_SHIFT;
+            let blocks = if four { FOUR_BLOCKS } else { 0 };
+            self.options |= (blocks + counters.count + 1) << FIELDS_SHIFT;
         }
         if counters.ect1_first {
             self.options |= option::ECT1_FIRST;
@@ -204,7 +209,7 @@ mod tests {
                     assert!(segment.set_counters(&counters));
                     assert_eq!(segment.counters(), Some(counters));
                     let kept: Vec<_> = (0..blocks).map(block).collect();
-                    assert_eq!(segment.sack(), kept);
+                    assert_eq!(*segment.sack(), kept);
                     assert_eq!(segment.options & option::TIMESTAMPS != 0, timestamps);
                     assert!(!timestamps || (segment.ts_val, segment.ts_ecr) == (7, 8));
                     assert_eq!((segment.mss(), segment.wscale()), (None, None));
@@ -225,6 +230,34 @@ mod tests {
             segment.counters().map(|known| known.values().len()),
             Some(0)
         );
+    }
+
+    #[test]
+    fn four_blocks_leave_room_for_no_field() {
+        let mut segment = Segment::new(1, 2, flags::ACK);
+        (0..5).for_each(|number| segment.push_sack(block(number)));
+        let all = [0, 1, 2, 3].map(block);
+        assert_eq!(*segment.sack(), all);
+        assert_eq!((segment.counters(), segment.header_len()), (None, 20 + 36));
+        assert!(!segment.set_counters(&ByteCounters::new(true, &FIELDS[..1])));
+        assert_eq!((segment.counters(), *segment.sack() == all), (None, true));
+        let none = ByteCounters::new(false, &[]);
+        assert!(segment.set_counters(&none));
+        assert_eq!(segment.counters(), Some(none));
+        assert_eq!((*segment.sack() == all, segment.header_len()), (true, 56));
+    }
+
+    #[test]
+    fn a_block_that_is_taken_back_makes_room_for_fields() {
+        let mut segment = Segment::new(1, 2, flags::ACK);
+        (0..4).for_each(|number| segment.push_sack(block(number)));
+        segment.pop_sack();
+        assert_eq!(*segment.sack(), [0, 1, 2].map(block));
+        assert_eq!(segment.counters(), None);
+        let counters = ByteCounters::new(true, &FIELDS);
+        assert!(segment.set_counters(&counters));
+        assert_eq!(segment.counters(), Some(counters));
+        assert_eq!(segment.header_len(), 20 + 28 + 12);
     }
 
     #[test]

@@ -130,7 +130,8 @@ fn field_of(codepoint: u8) -> Option<Field> {
 /// The D-SACK block of a segment (RFC 2883): below its acknowledgement, or inside the next block.
 fn duplicate_of(segment: &Segment) -> Option<(u32, u32)> {
     let reaches = |from: u32, to: u32| to.wrapping_sub(from) as i32 >= 0;
-    let [first, rest @ ..] = segment.sack() else {
+    let blocks = segment.sack();
+    let [first, rest @ ..] = &*blocks else {
         return None;
     };
     let inside = rest
@@ -140,13 +141,15 @@ fn duplicate_of(segment: &Segment) -> Option<(u32, u32)> {
 }
 
 /// How many fields of an option with `least` at least fit beside timestamps and `blocks` SACK
-/// blocks, and how many of those stay. Two blocks always do, and all if no field is needed.
+/// blocks, and how many of those stay. Two blocks always do, and all if no field is needed. Four
+/// stay only without fields: Linux finds room for one, [`Segment`] does not.
 fn fit(timestamps: bool, blocks: usize, least: usize) -> Option<(usize, usize)> {
     let fewest = if least > 0 { blocks.min(2) } else { blocks };
     let space = OPTION_SPACE - if timestamps { 12 } else { 0 };
     for left in (fewest..=blocks.min(SACK_BLOCKS)).rev() {
         let sack = if left > 0 { 4 + 8 * left as u32 } else { 0 };
-        for fields in (least..=3).rev() {
+        let most = if left < SACK_BLOCKS { 3 } else { 0 };
+        for fields in (least..=most).rev() {
             if sack + counters_len(fields as u32, left > 0) <= space {
                 return Some((fields, left));
             }
@@ -172,6 +175,9 @@ mod tests {
     fn sack_blocks_and_fields_share_the_space() {
         // Without timestamps all fits; beside them a block or fields give way.
         assert_eq!(fit(false, 3, 3), Some((3, 3)));
+        assert_eq!(fit(false, 4, 0), Some((0, 4)));
+        assert_eq!(fit(false, 4, 1), Some((3, 3)));
+        assert_eq!(fit(false, 4, 3), Some((3, 3)));
         assert_eq!(fit(true, 0, 0), Some((3, 0)));
         assert_eq!(fit(true, 1, 3), Some((3, 1)));
         assert_eq!(fit(true, 2, 2), Some((2, 2)));
