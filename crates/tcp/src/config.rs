@@ -117,6 +117,10 @@ pub struct Rto {
 pub struct DelayedAck {
     /// An ACK at least for every so many full segments; 1 = every one.
     pub segments: u8,
+    /// What finds an ACK delayed is acknowledged at once whatever its size, as FreeBSD does
+    /// (`DELAY_ACK`), so that small segments count like full ones. False = bytes count, as in Linux
+    /// (`__tcp_ack_snd_check`).
+    pub any_size: bool,
     /// Longest delay.
     pub timeout_ns: u64,
     /// Segments at the beginning (and after idleness) that are acknowledged at once, as Linux does.
@@ -301,6 +305,7 @@ impl Config {
             ignore_duplicates_after_mark: false,
             delayed_ack: DelayedAck {
                 segments: 2,
+                any_size: false,
                 timeout_ns: 40 * MS,
                 quick: 16,
                 fin: false,
@@ -379,6 +384,7 @@ impl Config {
             cache_ssthresh: true,
             delayed_ack: DelayedAck {
                 segments: 2,
+                any_size: true,
                 timeout_ns: 100 * MS,
                 quick: 0,
                 fin: false,

@@ -75,6 +75,7 @@ fn config() -> impl Strategy<Value = Config> {
                 config.burst_segments = if on[10] { burst } else { 1 };
                 config.delayed_ack = DelayedAck {
                     segments,
+                    any_size: on[2],
                     quick,
                     // Below the shortest RTO, which a lone segment would meet otherwise.
                     timeout_ns: 5 * MS,

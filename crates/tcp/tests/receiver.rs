@@ -125,6 +125,42 @@ fn every_segment_or_every_third() {
     }
 }
 
+/// Linux counts bytes, FreeBSD segments.
+#[test]
+fn small_segments_count_like_full_ones_only_with_freebsd() {
+    let acks = |mut config: Config, segments: u8| -> Vec<u32> {
+        (config.timestamps, config.delayed_ack.quick) = (false, 0);
+        config.delayed_ack.segments = segments;
+        let mut peer = Peer::new(config, 100 * US);
+        let sizes = [1, 2, 1, 1, 1, 1];
+        let ack = |peer: &mut Peer, len: u16| {
+            peer.give(&peer.data(peer.sent, len, 0));
+            peer.sent += u32::from(len);
+            (peer.out().first()).map_or(0, |ack| received(ack.ack))
+        };
+        sizes.map(|len| ack(&mut peer, len)).to_vec()
+    };
+    assert_eq!(acks(Config::linux(1000), 2), [0; 6]);
+    assert_eq!(acks(Config::freebsd9(1000), 2), [0, 3, 0, 5, 0, 7]);
+    assert_eq!(acks(Config::freebsd9(1000), 3), [0, 0, 4, 0, 0, 7]);
+}
+
+/// What FreeBSD holds back for a second segment leaves by the timer, and the count begins anew.
+#[test]
+fn the_timer_ends_the_count_of_small_segments() {
+    let mut config = config();
+    config.delayed_ack.any_size = true;
+    let mut peer = Peer::new(config, 100 * US);
+    peer.give(&peer.data(0, 10, 0));
+    assert_eq!(peer.out(), []);
+    assert_eq!(peer.until_deadline(), 40 * MS);
+    assert_eq!(received(peer.one().ack), 10);
+    peer.give(&peer.data(10, 10, 0));
+    assert_eq!(peer.out(), []);
+    peer.give(&peer.data(20, 10, 0));
+    assert_eq!(received(peer.one().ack), 30);
+}
+
 #[test]
 fn the_first_segments_are_acknowledged_quickly_and_again_after_idleness() {
     let mut config = config();

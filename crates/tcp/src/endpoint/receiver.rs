@@ -33,11 +33,9 @@ pub struct Receiver {
     pub(super) mss: u32,
     /// The MSS that we announced.
     announced: u32,
-    /// All that is free is offered at once ([`Config::freebsd`]).
-    eager: bool,
     /// Packets count with the memory that they take. `edge` is not in use then.
     pub(super) memory: Option<Box<Memory>>,
-    /// One of the last two.
+    /// They do, or all that is free is offered at once ([`Config::freebsd`]).
     unusual: bool,
     /// ACKs may wait for the application ([`DelayedAck::until_read`]).
     until_read: bool,
@@ -52,6 +50,8 @@ pub struct Receiver {
     pub ack_first: bool,
     /// When a delayed ACK leaves.
     pub delayed_ns: u64,
+    /// Segments for which it waits.
+    waiting: u8,
     /// So many more ACKs are not delayed.
     pub quick: u8,
     /// A small segment has come since the last ACK.
@@ -126,7 +126,6 @@ impl Receiver {
             wscale: Self::shift(config),
             mss: FIRST_GUESS.min(u32::from(config.mss)),
             announced: u32::from(config.mss),
-            eager: config.freebsd,
             memory: Memory::boxed(config),
             unusual: config.freebsd || config.counted.is_some(),
             until_read: config.delayed_ack.until_read,
@@ -135,6 +134,7 @@ impl Receiver {
             ack_now: false,
             ack_first: false,
             delayed_ns: NEVER,
+            waiting: 0,
             quick: 0,
             pushed: false,
             interactive: false,
@@ -228,7 +228,7 @@ impl Receiver {
         if self.memory.is_some() {
             return;
         }
-        let possible = if self.eager {
+        let possible = if self.unusual {
             self.all_free()
         } else {
             self.possible()
@@ -277,6 +277,7 @@ impl Receiver {
         self.ack_now = false;
         self.ack_first = false;
         self.delayed_ns = NEVER;
+        self.waiting = 0;
         self.pushed = false;
         self.quick = self.quick.saturating_sub(1);
     }
@@ -301,7 +302,7 @@ impl Receiver {
 
     /// The buffer becomes whole segments before anything but a SYN has come.
     pub fn round_up(&mut self, mss: u32) {
-        if self.eager {
+        if self.unusual && self.memory.is_none() {
             self.buffer = self.buffer.next_multiple_of(mss.max(1).into());
             self.edge = self.next + u64::from(self.window_of_syn());
         }
@@ -467,12 +468,15 @@ impl Receiver {
         }
         self.data_ns = now_ns.max(1);
         let held = u64::from(config.delayed_ack.segments.saturating_sub(1));
-        if (self.quick > 0 && !self.interactive)
-            || (self.next - self.acked > held * u64::from(self.mss)
-                && (!self.until_read || self.can_move()))
+        let many = self.next - self.acked > held * u64::from(self.mss)
+            || (config.delayed_ack.any_size && u64::from(self.waiting) >= held);
+        if (self.quick > 0 && !self.interactive) || (many && (!self.until_read || self.can_move()))
         {
             self.ack_now = true;
-        } else if self.delayed_ns == NEVER {
+            return;
+        }
+        self.waiting = self.waiting.saturating_add(1);
+        if self.delayed_ns == NEVER {
             self.delayed_ns = now_ns + config.delayed_ack.timeout_ns;
         }
     }
