@@ -231,8 +231,8 @@ impl Host {
             config.window_scaling = false;
         }
         if options.syn_retries > 0 {
-            // Those of the same length are not counted (`tcp_write_timeout`).
-            config.retries = options.syn_retries.saturating_add(config.rto.linear_syns);
+            (config.syn_retries, config.answer_retries) =
+                (options.syn_retries, options.syn_retries);
         }
         if options.maxseg > 0 {
             config.mss = config.mss.min(options.maxseg);
@@ -421,7 +421,6 @@ impl Host {
         }
         if opening && connection.established {
             connection.data_ns = at_ns;
-            connection.endpoint.config_mut().retries = self.config.retries;
             if answers {
                 connection.endpoint.answer_with_data(now_ns);
             }

@@ -215,13 +215,22 @@ pub struct Config {
     /// Nagle's algorithm looks at unacknowledged small segments only, as Linux does (Minshall's
     /// variant). So is the rest of a window behind whole segments sent at once.
     pub minshall: bool,
-    /// The connection is given up when data has had no answer for so long (RFC 5482), in ns; 0 =
-    /// after `retries`.
+    /// The connection is given up when data has had no answer for so long after they were first sent
+    /// again by timeout (Linux's `TCP_USER_TIMEOUT`; RFC 5482), in ns; 0 = after `retries`.
     pub user_timeout_ns: u64,
     /// Timeout.
     pub rto: Rto,
-    /// Retransmissions without an answer before the connection is given up.
+    /// Retransmissions of data, or probes of a window, without an answer before the connection is
+    /// given up.
     pub retries: u8,
+    /// The same of a SYN, beside those of [`Rto::linear_syns`], which are not counted.
+    pub syn_retries: u8,
+    /// The same of a SYN-ACK.
+    pub answer_retries: u8,
+    /// `retries` and `syn_retries` say for how long an answer is waited for, and the former nothing
+    /// else: as long as so many timeouts take that begin with 200 ms, or of a SYN with
+    /// [`Rto::initial_ns`], and double (Linux's `retransmits_timed_out`).
+    pub timed_retries: bool,
     /// So many SYNs offer timestamps, scaling and SACK, and those after them only the MSS
     /// (FreeBSD's `rexmit_drop_options`, which FreeBSD 9 has without a switch); 0 = all.
     pub syns_with_options: u8,
@@ -326,6 +335,9 @@ impl Config {
                 syn_slop: false,
             },
             retries: 15,
+            syn_retries: 6,
+            answer_retries: 5,
+            timed_retries: true,
             syns_with_options: 0,
             reassembly_segments: u32::MAX,
             receive_buffer: Buffer {
@@ -402,6 +414,10 @@ impl Config {
                 syn_slop: true,
             },
             retries: 12,
+            syn_retries: 12,
+            // FreeBSD forgets a SYN after three, but an answer's SYN cookie opens all the same.
+            answer_retries: 12,
+            timed_retries: false,
             syns_with_options: 3,
             reassembly_segments: 200,
             receive_buffer: buffer,

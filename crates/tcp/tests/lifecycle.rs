@@ -216,7 +216,7 @@ fn a_repeated_syn_is_measured_by_timestamps() {
 #[test]
 fn a_handshake_that_nobody_answers_times_out() {
     let mut config = Config::linux(1460);
-    config.retries = 2;
+    config.syn_retries = 2;
     let mut tcp = Endpoint::connect(Arc::new(config), 7);
     let mut now_ns = 0;
     for _ in 0..3 {
@@ -230,6 +230,48 @@ fn a_handshake_that_nobody_answers_times_out() {
     assert_eq!(tcp.timeout(now_ns), Events::FAILED);
     assert_eq!(tcp.error(), Some(Error::TimedOut));
     assert_eq!((tcp.state(), now_ns), (State::Closed, 7 * SECOND));
+}
+
+/// Linux's `tcp_write_timeout` for a SYN: repetitions after timeouts of the same length do not
+/// count, but the time is bounded.
+#[test]
+fn a_handshake_ends_by_count_or_by_time() {
+    // Timeouts that are linear, repetitions, and the end.
+    for (linear, count, timed, sent, end_s) in [
+        (4, 1, true, 3, 3),
+        (4, 2, true, 6, 7),
+        (4, 6, true, 11, 131),
+        (0, 6, true, 7, 127),
+        (4, 1, false, 6, 7),
+    ] {
+        let mut config = Config::linux(1460);
+        config.rto.linear_syns = linear;
+        (config.syn_retries, config.timed_retries) = (count, timed);
+        let mut tcp = Endpoint::connect(Arc::new(config), 7);
+        let (mut now_ns, mut syns) = (0, 0);
+        while tcp.error().is_none() {
+            syns += u32::from(tcp.transmit(now_ns).expect("a SYN").has(flags::SYN));
+            now_ns = tcp.deadline_ns();
+            tcp.timeout(now_ns);
+        }
+        assert_eq!((syns, now_ns), (sent, end_s * SECOND), "{linear} {count}");
+        assert_eq!(tcp.error(), Some(Error::TimedOut));
+    }
+}
+
+#[test]
+fn an_answer_that_nobody_answers_is_given_up() {
+    let config = Arc::new(Config::linux(1460));
+    let syn = Endpoint::connect(config.clone(), ISN).transmit(0);
+    let mut tcp = Endpoint::accept(config, 7, &syn.expect("a SYN"), 0);
+    let (mut now_ns, mut answers) = (0, 0);
+    while tcp.error().is_none() {
+        tcp.transmit(now_ns).expect("a SYN-ACK");
+        answers += 1;
+        now_ns = tcp.deadline_ns();
+        tcp.timeout(now_ns);
+    }
+    assert_eq!((answers, now_ns), (6, 63 * SECOND));
 }
 
 #[test]

@@ -285,18 +285,51 @@ fn sacked_data_is_not_sent_again_after_a_timeout_unless_taken_back() {
 
 #[test]
 fn too_many_timeouts_end_the_connection() {
-    let mut config = config(Recovery::Sack);
-    config.retries = 3;
-    let mut peer = ten_out(config);
-    for _ in 0..3 {
+    // By count, as in FreeBSD; or when the first three of Linux's would be over, 0.2 s each twice
+    // the last, after what left again first: at 31 times 0.2 s, because at 15 only 14 have passed.
+    for (timed, again, end_ms) in [(false, 3, 3_000), (true, 4, 6_200)] {
+        let mut config = config(Recovery::Sack);
+        (config.retries, config.timed_retries) = (3, timed);
+        let mut peer = ten_out(config);
+        let sent_ns = peer.now_ns - 100 * US;
+        for _ in 0..again {
+            peer.until_deadline();
+            assert_eq!(peer.out().len(), 1);
+        }
+        assert_eq!(peer.tcp.error(), None);
         peer.until_deadline();
-        assert_eq!(peer.out().len(), 1);
+        assert!(peer.events.contains(Events::FAILED));
+        assert_eq!(peer.tcp.error(), Some(Error::TimedOut));
+        assert_eq!((peer.now_ns - sent_ns) / MS, end_ms);
+        assert!(peer.out().is_empty());
+        assert_eq!(peer.tcp.deadline_ns(), u64::MAX);
     }
+}
+
+/// Linux's `TCP_USER_TIMEOUT`: its clock begins with the first retransmission by timeout, and
+/// bounds the timeouts after it; a window probe begins it as well.
+#[test]
+fn the_user_timeout_begins_with_the_first_retransmission() {
+    let mut config = config(Recovery::Sack);
+    config.user_timeout_ns = 100 * MS;
+    let mut peer = ten_out(config);
+    let sent_ns = peer.now_ns - 100 * US;
     peer.until_deadline();
-    assert!(peer.events.contains(Events::FAILED));
+    assert_eq!(peer.out().len(), 1);
+    assert_eq!((peer.now_ns - sent_ns) / MS, 200);
+    peer.until_deadline();
+    assert_eq!((peer.now_ns - sent_ns) / MS, 300);
     assert_eq!(peer.tcp.error(), Some(Error::TimedOut));
-    assert!(peer.out().is_empty());
-    assert_eq!(peer.tcp.deadline_ns(), u64::MAX);
+
+    let mut peer = Peer::new(config, 100 * US);
+    peer.window = 0;
+    peer.give(&peer.ack(0));
+    peer.tcp.write(5000);
+    let probed_ms = peer.until_deadline() / MS;
+    peer.one();
+    assert_eq!(probed_ms, 200);
+    assert_eq!(peer.until_deadline(), 100 * MS);
+    assert_eq!(peer.tcp.error(), Some(Error::TimedOut));
 }
 
 #[test]

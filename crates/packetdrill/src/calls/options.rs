@@ -1,7 +1,5 @@
 //! Socket options, `fcntl` and `ioctl`.
 
-use sluicegate_tcp::State;
-
 use super::{Answer, Call, Error, Expr, Host, Step, Value, transfer::left_to_read};
 use crate::{
     host::Connection,
@@ -197,9 +195,8 @@ impl Host {
             connection.options = options;
             let endpoint = &mut connection.endpoint;
             endpoint.config_mut().user_timeout_ns = options.user_timeout_ns;
-            if options.syn_retries > 0 && endpoint.state() == State::SynSent {
-                let config = endpoint.config_mut();
-                config.retries = options.syn_retries.saturating_add(config.rto.linear_syns);
+            if options.syn_retries > 0 {
+                endpoint.config_mut().syn_retries = options.syn_retries;
             }
         }
     }

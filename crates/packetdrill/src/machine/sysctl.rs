@@ -82,6 +82,8 @@ impl Machine {
             }
             "tcp_syncookies" => self.syn_cookies = number(line, value, 0, 2)? == 2,
             "tcp_retries2" => config.retries = number(line, value, 1, 255)? as u8,
+            "tcp_syn_retries" => config.syn_retries = number(line, value, 1, 127)? as u8,
+            "tcp_synack_retries" => config.answer_retries = number(line, value, 0, 255)? as u8,
             "tcp_rto_min_us" => {
                 config.rto.min_ns = number(line, value, 1, 120_000_000)? as u64 * 1_000
             }
@@ -122,9 +124,6 @@ fn only_default(line: usize, name: &str, value: &str) -> Step {
     let default = match name {
         "tcp_dsack" | "tcp_adv_win_scale" => "1",
         "tcp_reordering" => "3",
-        "tcp_syn_retries" if value == "5" => "5",
-        "tcp_syn_retries" => "6",
-        "tcp_synack_retries" => "5",
         "tcp_fin_timeout" => "60",
         "tcp_mtu_probing" | "tcp_abort_on_overflow" | "tcp_app_win" => "0",
         _ => return Stop::unsupported(line, format!("parameter {name}")),

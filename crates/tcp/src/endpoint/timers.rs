@@ -1,6 +1,10 @@
 //! Time: one timer for what is sent, one for delayed ACKs, one for a closed window.
 
 use super::{Endpoint, Error, Events, NEVER, Phase, State, hystart::HyStart};
+use crate::config::Rto;
+
+/// The first of the timeouts that Linux imagines (`TCP_RTO_MIN`).
+const IMAGINED_NS: u64 = 200_000_000;
 
 /// The meaning of the sender's timer when it expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +42,7 @@ impl Endpoint {
             self.receiver.ack_now = true;
         }
         if self.window_closed() && now_ns >= self.persist_deadline() {
-            if self.gives_up(now_ns) {
+            if self.gives_up(now_ns, true) {
                 return self.fail(Error::TimedOut);
             }
             self.flags.probe_pending = true;
@@ -75,7 +79,7 @@ impl Endpoint {
         }
         let rto = match self.config.user_timeout_ns {
             0 => self.rtt.rto(),
-            _ => self.rtt.rto().min(self.patience(now_ns)),
+            _ => (self.rtt.rto()).min(self.patience_ends_ns().saturating_sub(now_ns)),
         };
         match self.probe_timeout() {
             // Also in place of an RTO that comes earlier (RFC 8985 7.2).
@@ -96,7 +100,8 @@ impl Endpoint {
 
     fn persist_deadline(&self) -> u64 {
         let wait = self.rtt.after(self.persist_backoff, &self.config.rto);
-        self.persist_ns.saturating_add(wait)
+        let deadline_ns = self.persist_ns.saturating_add(wait);
+        deadline_ns.min(self.patience_ends_ns())
     }
 
     /// Neither opening nor over.
@@ -107,29 +112,52 @@ impl Endpoint {
         )
     }
 
-    /// One more timeout without an answer: too many, or for too long?
-    fn gives_up(&mut self, now_ns: u64) -> bool {
-        if self.retries == 0 {
-            self.rare.stalled_ns = self.data_sent_ns;
+    /// One more timeout without an answer: too many, or for too long? `probes`: of a closed window,
+    /// which are counted at any rate.
+    fn gives_up(&mut self, now_ns: u64, probes: bool) -> bool {
+        let before = self.retries;
+        self.retries = before.saturating_add(1);
+        let config = &self.config;
+        let timed = config.timed_retries && !probes;
+        let rto = &config.rto;
+        let (longest_ns, most) = match self.state {
+            State::SynSent => (
+                imagined_ns(config.syn_retries, rto.initial_ns, rto),
+                config.syn_retries.saturating_add(rto.linear_syns),
+            ),
+            State::SynReceived => (NEVER, config.answer_retries),
+            _ => (
+                imagined_ns(config.retries, IMAGINED_NS, rto),
+                if timed { u8::MAX } else { config.retries },
+            ),
+        };
+        if before == 0 {
+            // Linux's clock of this begins with what is sent again first, but of a SYN.
+            self.rare.stalled_ns = match self.state {
+                State::SynSent => self.data_sent_ns,
+                _ => now_ns,
+            };
         }
-        self.retries = self.retries.saturating_add(1);
-        let limit_ns = self.config.user_timeout_ns;
+        let limit_ns = match config.user_timeout_ns {
+            0 if timed => longest_ns,
+            0 => NEVER,
+            given_ns => given_ns,
+        };
         let stalled_ns = now_ns.saturating_sub(self.rare.stalled_ns);
-        self.retries > self.config.retries || (limit_ns > 0 && stalled_ns >= limit_ns)
+        before >= most || (before > 0 && stalled_ns >= limit_ns)
     }
 
-    /// How much longer an answer is waited for, by the user timeout.
-    fn patience(&self, now_ns: u64) -> u64 {
-        let since_ns = match self.retries {
-            0 => now_ns,
-            _ => self.rare.stalled_ns,
-        };
-        let until_ns = since_ns.saturating_add(self.config.user_timeout_ns);
-        until_ns.saturating_sub(now_ns)
+    /// Until when an answer is waited for, by the user timeout.
+    fn patience_ends_ns(&self) -> u64 {
+        match self.config.user_timeout_ns {
+            0 => NEVER,
+            _ if self.retries == 0 => NEVER,
+            given_ns => self.rare.stalled_ns.saturating_add(given_ns),
+        }
     }
 
     fn retransmission_timeout(&mut self, now_ns: u64) -> Events {
-        if self.gives_up(now_ns) {
+        if self.gives_up(now_ns, false) {
             return self.fail(Error::TimedOut);
         }
         self.rare.timeouts += 1;
@@ -183,5 +211,32 @@ impl Endpoint {
         self.flags.one_segment = true;
         self.flags.force = true;
         self.flags.cwr_pending = self.options.ecn;
+    }
+}
+
+/// How long `count` timeouts take, and the one before them, that begin with `first_ns` and double
+/// up to the longest (Linux's `tcp_model_timeout`).
+fn imagined_ns(count: u8, first_ns: u64, rto: &Rto) -> u64 {
+    let first_ns = first_ns.max(1);
+    let doublings = u64::from((rto.max_ns / first_ns).max(1).ilog2());
+    let doubled = doublings.min(count.into());
+    let rest = u64::from(count) - doubled;
+    let whole = ((2 << doubled.min(62)) - 1_u64).saturating_mul(first_ns);
+    whole.saturating_add(rest.saturating_mul(rto.max_ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn imagined_timeouts_are_those_of_linuxs_documents() {
+        let rto = Config::linux(1460).rto;
+        // ip-sysctl: tcp_retries2 = 15 is 924.6 s, tcp_syn_retries = 6 is 127 s.
+        assert_eq!(imagined_ns(15, IMAGINED_NS, &rto), 924_600_000_000);
+        assert_eq!(imagined_ns(6, rto.initial_ns, &rto), 127_000_000_000);
+        assert_eq!(imagined_ns(1, rto.initial_ns, &rto), 3_000_000_000);
+        assert!(imagined_ns(u8::MAX, 1, &rto) > 120 * 200_000_000_000);
     }
 }
