@@ -92,6 +92,10 @@ published: ## published figures beside ours, seeds 1 to 3, to 6 where these do n
 agreement: ## lab and simulator side by side, every scenario in short form; writes docs/agreement.md (root, half an hour)
 	@scripts/agreement.sh "$(OUT)/agreement" "$(CALIBRATION)" $(FILES)
 
+.PHONY: suites
+suites: ## packetdrill suites of others below SG_SUITES=DIR, understood and passed (seconds; make test has it too)
+	@scripts/suites.sh
+
 .PHONY: bench
 bench: bench-enforce bench-sim bench-switch ## all benchmarks
 

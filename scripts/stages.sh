@@ -94,6 +94,13 @@ counted() {
 # sum_of WORD LOG: adds up "N WORD" in cargo's result lines.
 sum_of() { sed -n "s/^test result:.* \([0-9]*\) $1.*/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'; }
 
+# absent NAME WHAT: a stage, or a part of one, for which something is not on this machine.
+absent() {
+	say "$1: absent: $2"
+	skipped=$((skipped + 1))
+	rows+=("$(printf '%-34s %-6s %s' "$1" absent "$2")")
+}
+
 # summed LOG: "RUN PASSED", of nextest's summary.
 summed() {
 	sed -nE 's/^ *Summary \[[^]]*\] ([0-9]+)(\/[0-9]+)? tests? run: ([0-9]+) passed.*/\1 \3/p' "$1" |
@@ -221,7 +228,7 @@ count_retried() {
 longest() {
 	printf '\nthe %d longest stages and tests\n' "$LONGEST"
 	{
-		printf '%s\n' "${rows[@]}" | sed -E 's/^(.{33}[^ ]*) +[A-Za-z]+ +([0-9]+) s of.*/\2 \1/; s/ +$//'
+		printf '%s\n' "${rows[@]}" | sed -nE 's/^(.{33}[^ ]*) +[A-Za-z]+ +([0-9]+) s of.*/\2 \1/; T; s/ +$//; p'
 		slowest ${PROFILES[@]+"${PROFILES[@]}"}
 	} | sort -rn | head -n "$LONGEST" | awk '{ seconds = $1; $1 = ""; printf "%6.0f s %s\n", seconds, $0 }'
 }

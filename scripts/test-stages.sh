@@ -62,6 +62,8 @@ expect "tests are counted" 'stage -tests quick echo "test result: ok. 5 passed; 
 	'^5 passed, 0 failed, 2 skipped$'
 expect "tests fail" 'stage -tests quick sh -c "echo \"test result: FAILED. 5 passed; 2 failed; 0 ignored\"; exit 101"' \
 	'^5 passed, 2 failed$' '^exit 1$'
+expect "what is not on this machine" 'stage quick true; absent "suite a" "no folder a"' \
+	'^suite a +absent no folder a$' '^==> suite a: absent: no folder a$' '^1 passed, 0 failed, 1 skipped$' '^exit 0$'
 expect "a build of tests fails" 'stage -tests quick false' '^0 passed, 1 failed$'
 expect "a check that fails in a quiet run" "codes c 3 0; stage 'lab a' measured 'lab a' next c '$FAILED_ONCE'" \
 	'^lab a +FAILED' '^tried again: nothing$' '^0 passed, 1 failed$' '^exit 1$'

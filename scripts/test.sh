@@ -29,7 +29,7 @@ BUDGET_S=(
 	[total]=1200 [setup]=10 [tools]=10 [build]=360 ["crates of others"]=15
 	["linux 6.12"]=150 ["foreign programs"]=60 ["guest kernel"]=5 ["fuzz smoke"]=150
 	[lint]=120 [tests]=450 [documents]=60 ["simulated scenarios"]=110 ["simulated as the lab is"]=15 ["a sweep of programs"]=10
-	["linux 6.1 is refused"]=15 [package]=15 ["stages of tests"]=8 ["measuring tests"]=100 ["foreign stacks"]=60
+	["linux 6.1 is refused"]=15 [package]=15 ["stages of tests"]=8 ["packetdrill suites"]=15 ["measuring tests"]=100 ["foreign stacks"]=60
 	["nothing left behind"]=10
 	["scenario five-stacks"]=58 ["scenario ecn-coexistence"]=62 ["scenario one-sided-beside"]=22
 	["scenario policing"]=17 ["scenario feedback-lost"]=28 ["scenario lossless-incast"]=40 ["scenario enforced-by-switch"]=80
@@ -134,6 +134,18 @@ calibrated() {
 	simulated calibrated "${files[@]}" --calibration "$CALIBRATION"
 }
 
+# Suites of packetdrill scripts that others wrote, where SG_SUITES is a folder that has them.
+suites() {
+	local name reason
+	if [ -z "${SG_SUITES:-}" ]; then
+		absent "packetdrill suites" "google, freebsd, linux: SG_SUITES is not set"
+		return
+	fi
+	stage "packetdrill suites" scripts/suites.sh "$SG_SUITES"
+	while IFS=: read -r _ name reason; do absent "packetdrill suite$name" "${reason# }"; done < <(
+		grep '^absent: ' "$(log_of "packetdrill suites")")
+}
+
 # Objects that the kernel still holds, to compare before and after: namespaces, interfaces, pins,
 # the sysctl that runs raise, our congestion controls, BPF programs of the types that ours have with
 # their maps and links, our processes.
@@ -198,6 +210,7 @@ begin "tests" tests_of test
 begin "foreign programs" scripts/foreign.sh build
 begin "guest kernel" scripts/guest-kernel.sh
 stage "stages of tests" scripts/test-stages.sh
+suites
 stage "lint" scripts/lint.sh
 scripts/crates-cache.sh save >"$(log_of "crates of others")" 2>&1 || true
 stage -tests "documents" cargo test --release --locked --no-fail-fast --workspace --doc
