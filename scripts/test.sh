@@ -43,6 +43,7 @@ TIMING_SENSITIVE=(
 	two_hosts_fill_their_link ipv6_fills_the_link_too enforcement_keeps_the_queue_short
 	switches_in_a_row_and_tenants_side_by_side
 	bulk_fills_the_link bulk_keeps_its_rate ping_pong_measures_round_trips trace_offers_its_load
+	the_kernel_does_what_the_endpoint_does
 )
 # shellcheck disable=SC2034
 PROFILES=(test measuring)

@@ -6,6 +6,8 @@ mod readiness;
 mod transfer;
 
 pub use options::foresee;
+#[cfg(target_os = "linux")]
+pub use {readiness::names, transfer::vector};
 
 use sluicegate_tcp::State;
 
@@ -14,6 +16,7 @@ use crate::{
     host::{Connection, Host},
     machine::Stack,
     model::{Call, Expr},
+    record::What,
     socket::{Options, Other, Role, Socket},
     time::seconds,
 };
@@ -33,6 +36,7 @@ use Answer::{Error, Value, Waits};
 #[derive(Clone, Debug)]
 pub struct Blocked {
     line: usize,
+    begun_ns: u64,
     call: Call,
     /// When the script expects it to return; `None`: at once.
     until_ns: u64,
@@ -73,6 +77,7 @@ impl Host {
         self.finish_blocked()?;
         self.blocked = Some(Blocked {
             line: self.line,
+            begun_ns: self.now_ns,
             call: call.clone(),
             until_ns: until_ns.unwrap_or(self.now_ns),
             tolerance_ns,
@@ -135,6 +140,18 @@ impl Host {
             return Ok(());
         };
         let name = &blocked.call.name;
+        if let Some(record) = &mut self.record {
+            let returned = blocked.done.map(|(at_ns, answer)| {
+                let took_ns = at_ns.saturating_sub(blocked.begun_ns);
+                (blocked.call.told(answer), took_ns)
+            });
+            let what = What::Returned {
+                name: name.clone(),
+                returned,
+            };
+            record.note(blocked.line, what);
+            return Ok(());
+        }
         let Some((at_ns, answer)) = blocked.done else {
             return Stop::fail(
                 blocked.line,
@@ -157,11 +174,7 @@ impl Host {
         if blocked.call.accepts(answer) {
             return Ok(());
         }
-        let got = match answer {
-            Value(value) => value.to_string(),
-            Error(errno) => format!("-1 {errno}"),
-            Waits => "no return".to_owned(),
-        };
+        let got = blocked.call.told(answer);
         Stop::fail(
             blocked.line,
             format!("expected {name} = {}; got {got}", blocked.call.wanted()),
@@ -499,6 +512,16 @@ impl Call {
             }
             // One number has two names.
             _ => false,
+        }
+    }
+
+    /// What the call returned, in words; a result that the script leaves open is not told.
+    fn told(&self, answer: Answer) -> String {
+        match (answer, &self.result) {
+            (Value(_), Expr::Ellipsis) => "...".to_owned(),
+            (Value(value), _) => value.to_string(),
+            (Error(errno), _) => format!("-1 {errno}"),
+            (Waits, _) => "no return".to_owned(),
         }
     }
 

@@ -20,7 +20,9 @@ use crate::{
     memory::{self, Memory},
     notices::Notices,
     packet::{self, FastOpen, LOCAL_ISN, Packet},
+    record::Record,
     socket::{Options, Other, Role, Socket},
+    stamps::Stamps,
 };
 
 /// Steps without progress after which an endpoint is given up: it would go on for ever.
@@ -98,12 +100,6 @@ pub struct Connection {
     pub options: Options,
 }
 
-/// Script's TSval against the endpoint's.
-#[derive(Clone, Debug, Default)]
-struct Timestamps {
-    pairs: Vec<(u32, u32)>,
-}
-
 pub struct Host {
     pub config: Config,
     pub stack: Stack,
@@ -123,6 +119,8 @@ pub struct Host {
     pub others: BTreeMap<i64, Other>,
     pub connection: Option<Connection>,
     pub sent: VecDeque<Sent>,
+    /// What happens is told here, and is no failure.
+    pub record: Option<Record>,
     pub blocked: Option<Blocked>,
     /// An application has written.
     pub wrote: bool,
@@ -140,7 +138,7 @@ pub struct Host {
     pub header: u16,
     ttl: u8,
     connections: u32,
-    timestamps: Timestamps,
+    pub stamps: Stamps,
 }
 
 impl Host {
@@ -162,6 +160,7 @@ impl Host {
             others: BTreeMap::new(),
             connection: None,
             sent: VecDeque::new(),
+            record: None,
             blocked: None,
             wrote: false,
             path_mtu: None,
@@ -174,7 +173,7 @@ impl Host {
             header: machine.header(),
             ttl: 64,
             connections: 0,
-            timestamps: Timestamps::default(),
+            stamps: Stamps::default(),
         }
     }
 
@@ -184,7 +183,7 @@ impl Host {
         let last = last.filter(|open| options.one_port && open.endpoint.state() == State::TimeWait);
         let echo = last.map_or(0, |open| open.peer_stamp);
         self.connections += 1;
-        self.timestamps = Timestamps::default();
+        self.stamps = Stamps::default();
         self.own_isn = 0;
         self.connection = Some(Connection {
             endpoint,
@@ -299,7 +298,7 @@ impl Host {
         }
         let mut packet = packet.clone();
         if let Some((_, ecr)) = &mut packet.options.timestamps {
-            *ecr = self.timestamps.live(*ecr);
+            *ecr = self.stamps.live(*ecr);
         }
         let opens = packet.flags & (flags::SYN | flags::ACK | flags::RST) == flags::SYN;
         let fresh = opens && self.listener().is_some_and(|listener| !listener.used);
@@ -742,14 +741,6 @@ impl Host {
             live.seq = live.seq.wrapping_add(script.seq);
         }
     }
-
-    /// The endpoint's TSval `live` left where the script has `script`; returns it by the script's
-    /// clock, which began with the first one.
-    pub fn learn_timestamp(&mut self, script: u32, live: u32) -> u32 {
-        let (began, first) = *self.timestamps.pairs.first().unwrap_or(&(script, live));
-        self.timestamps.pairs.push((script, live));
-        began.wrapping_add(live.wrapping_sub(first))
-    }
 }
 
 impl Connection {
@@ -810,19 +801,6 @@ impl Connection {
                 Some(Error::Unreachable) => Some("EHOSTUNREACH"),
                 Some(Error::Reset) | None => Some("ECONNRESET"),
             };
-        }
-    }
-}
-
-impl Timestamps {
-    /// The endpoint's TSval for the one that a script echoes.
-    fn live(&self, script: u32) -> u32 {
-        if let Some((_, live)) = self.pairs.iter().rev().find(|(known, _)| *known == script) {
-            return *live;
-        }
-        match self.pairs.last() {
-            Some((known, live)) if script != 0 => live.wrapping_add(script.wrapping_sub(*known)),
-            _ => script,
         }
     }
 }

@@ -14,10 +14,13 @@
 mod assertion;
 mod calls;
 mod conditional;
+mod expected;
 mod fast_open;
 mod host;
 mod icmp;
 mod info;
+#[cfg(target_os = "linux")]
+mod kernel;
 mod lexer;
 mod machine;
 mod memory;
@@ -25,8 +28,10 @@ mod model;
 mod notices;
 mod packet;
 mod parser;
+mod record;
 mod runner;
 mod socket;
+mod stamps;
 mod time;
 
 use std::fmt;
@@ -125,20 +130,80 @@ fn shortened(text: &str) -> String {
     }
 }
 
+/// Reads the script `text`.
+fn read(text: &str, settings: &Settings) -> Step<model::Script> {
+    let active = conditional::resolve(text, settings)?;
+    let script = parser::parse(&active, &settings.defines)?;
+    if script.events.is_empty() {
+        let lines = text.lines().count().max(1);
+        return Stop::unsupported(lines, "there is no event in it that could pass or fail");
+    }
+    Ok(script)
+}
+
 /// Runs the script `text`.
 pub fn check(text: &str, settings: &Settings) -> Verdict {
-    let active = conditional::resolve(text, settings);
-    let parsed = active.and_then(|active| parser::parse(&active, &settings.defines));
-    let result = parsed.and_then(|script| {
-        if script.events.is_empty() {
-            let lines = text.lines().count().max(1);
-            return Stop::unsupported(lines, "there is no event in it that could pass or fail");
-        }
-        runner::run(&script, settings)
-    });
+    let result = read(text, settings).and_then(|script| runner::run(&script, settings));
     match result {
         Ok(()) => Verdict::Pass,
         Err(Stop::Fail(problem)) => Verdict::Fail(problem),
         Err(Stop::Unsupported(problem)) => Verdict::Unsupported(problem),
     }
+}
+
+/// A script on the endpoint beside the same on this kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// Both did the same, as far as the script cares for it.
+    Same,
+    /// The first thing that they did differently, each time that it was tried.
+    Differs(Problem),
+    /// One of them cannot run it.
+    NotRun(Problem),
+}
+
+/// How often a difference is tried again: others may have had the CPU.
+#[cfg(target_os = "linux")]
+const TRIES: usize = 3;
+/// What a time may be off by at least, on a machine that others use, in ns.
+#[cfg(target_os = "linux")]
+const SLACK_NS: u64 = 15_000_000;
+
+/// Runs the script `text` on the endpoint and on this kernel's TCP, which takes as long as it says;
+/// its commands run in `folder`. Needs root.
+#[cfg(target_os = "linux")]
+pub fn against_kernel(text: &str, settings: &Settings, folder: &std::path::Path) -> Comparison {
+    let script = match read(text, settings) {
+        Ok(script) => script,
+        Err(Stop::Fail(problem) | Stop::Unsupported(problem)) => {
+            return Comparison::NotRun(problem);
+        }
+    };
+    let (ours, machine) = match runner::observe(&script, settings) {
+        Ok(run) => run,
+        Err(Stop::Fail(problem) | Stop::Unsupported(problem)) => {
+            let text = format!("ours: {}", problem.text);
+            return Comparison::NotRun(Problem { text, ..problem });
+        }
+    };
+    if machine.stack != machine::Stack::Linux {
+        let text = "a script of another kernel".to_owned();
+        return Comparison::NotRun(Problem { line: 1, text });
+    }
+    let mut difference = None;
+    for _ in 0..TRIES {
+        let kernel = match kernel::observe(&script, settings, &machine, folder) {
+            Ok(record) => record,
+            Err(problem) => {
+                let text = format!("kernel: {}", problem.text);
+                return Comparison::NotRun(Problem { text, ..problem });
+            }
+        };
+        let slack = |after_ns| machine.tolerance(after_ns).max(SLACK_NS);
+        match ours.first_difference(&kernel, slack) {
+            None => return Comparison::Same,
+            Some(problem) => difference = Some(problem),
+        }
+    }
+    difference.map_or(Comparison::Same, Comparison::Differs)
 }

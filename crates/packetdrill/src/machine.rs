@@ -18,6 +18,8 @@ use crate::{
     model::{Action, Script},
 };
 pub use shell::Check;
+#[cfg(target_os = "linux")]
+pub use shell::{Meaning, commands, understand};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -206,6 +208,17 @@ impl Machine {
             _ => return Stop::unsupported(line, format!("option --{name}")),
         }
         self.set_mss(line)
+    }
+
+    /// The tolerance of a time that is `elapsed_ns` after the last event.
+    pub fn tolerance(&self, elapsed_ns: u64) -> u64 {
+        let share_ns = elapsed_ns / 1_000 * self.tolerance_permille;
+        self.tolerance_ns.max(share_ns)
+    }
+
+    /// The MTU of the interface, in bytes of IP.
+    pub fn mtu(&self) -> i64 {
+        self.mtu
     }
 
     /// Bytes of the headers of IP and TCP without options.

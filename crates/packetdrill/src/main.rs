@@ -8,7 +8,7 @@ use std::{
     process::ExitCode,
 };
 
-use sluicegate_packetdrill::{Problem, Settings, Verdict, check};
+use sluicegate_packetdrill::{Comparison, Problem, Settings, Verdict, check};
 
 use table::Table;
 
@@ -19,6 +19,9 @@ Runs packetdrill scripts against the TCP endpoint, in virtual time, without priv
 it runs all scripts below it. Prints pass, fail or unsupported for each; the exit code is 0 if none
 has failed, 1 if one has, 2 when the command line names no options or files that can be used.
 
+  --against-kernel      run each script on this kernel's TCP as well, in a network namespace of its own
+                        (root), and tell where ours differs: same, differs or not run for each; the
+                        exit code is 1 if one differs
   --table               how many of each folder are understood, pass and fail, and why not
   --json                one JSON document instead of lines
   --stack=NAME          linux or freebsd9; default: as a script's parameters are called
@@ -45,6 +48,7 @@ enum Form {
 struct Arguments {
     settings: Settings,
     form: Form,
+    against_kernel: bool,
     files: Vec<String>,
 }
 
@@ -61,13 +65,51 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let mut report = Report::default();
+    if arguments.against_kernel {
+        return against_kernel(&arguments, &scripts);
+    }
+    let mut report = Report::new(["passed", "failed", "unsupported"]);
     for (file, text) in &scripts {
         let verdict = check(text, &arguments.settings);
-        report.add(file, verdict, arguments.form);
+        report.table.add(file, &verdict);
+        let (kind, word, problem) = match verdict {
+            Verdict::Pass => (0, "pass", None),
+            Verdict::Fail(problem) => (1, "fail", Some(problem)),
+            Verdict::Unsupported(problem) => (2, "unsupported", Some(problem)),
+        };
+        report.add(file, kind, word, problem.as_ref(), arguments.form);
     }
-    report.end(arguments.form);
-    ExitCode::from(u8::from(report.failed > 0))
+    report.end(arguments.form)
+}
+
+/// Every script on the endpoint and on this kernel.
+fn against_kernel(arguments: &Arguments, scripts: &[(String, String)]) -> ExitCode {
+    let form = match arguments.form {
+        Form::Table => Form::Lines,
+        form => form,
+    };
+    let mut report = Report::new(["same", "differ", "not run"]);
+    for (file, text) in scripts {
+        let folder = Path::new(file).parent().unwrap_or(Path::new("."));
+        let (kind, word, problem) = match compare(text, &arguments.settings, folder) {
+            Comparison::Same => (0, "same", None),
+            Comparison::Differs(problem) => (1, "differs", Some(problem)),
+            Comparison::NotRun(problem) => (2, "not run", Some(problem)),
+        };
+        report.add(file, kind, word, problem.as_ref(), form);
+    }
+    report.end(form)
+}
+
+#[cfg(target_os = "linux")]
+fn compare(text: &str, settings: &Settings, folder: &Path) -> Comparison {
+    sluicegate_packetdrill::against_kernel(text, settings, folder)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn compare(_: &str, _: &Settings, _: &Path) -> Comparison {
+    let text = "this kernel is not Linux".to_owned();
+    Comparison::NotRun(Problem { line: 1, text })
 }
 
 /// Name and text of every script; nothing runs before all are there.
@@ -130,6 +172,7 @@ fn arguments(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--json" => arguments.form = Form::Json,
             "--table" => arguments.form = Form::Table,
             "--strict" => arguments.settings.strict = true,
+            "--against-kernel" => arguments.against_kernel = true,
             "--psh" => arguments.settings.compare_psh = true,
             "--help" | "-h" => return Ok(Arguments::default()),
             "-D" | "--define" => {
@@ -173,59 +216,55 @@ fn split(pair: &str) -> Result<(String, String), String> {
 }
 
 /// The results so far.
-#[derive(Default)]
 struct Report {
-    passed: usize,
-    failed: usize,
-    unsupported: usize,
+    /// What scripts may come to, and how many have; the second is a failure.
+    kinds: [&'static str; 3],
+    counts: [usize; 3],
     /// Objects of the JSON document.
     objects: Vec<String>,
     table: Table,
 }
 
 impl Report {
-    fn add(&mut self, file: &str, verdict: Verdict, form: Form) {
-        self.table.add(file, &verdict);
-        let (word, problem) = match verdict {
-            Verdict::Pass => {
-                self.passed += 1;
-                ("pass", None)
-            }
-            Verdict::Fail(problem) => {
-                self.failed += 1;
-                ("fail", Some(problem))
-            }
-            Verdict::Unsupported(problem) => {
-                self.unsupported += 1;
-                ("unsupported", Some(problem))
-            }
-        };
-        match form {
-            Form::Json => return self.objects.push(object(file, word, problem.as_ref())),
-            Form::Table => return,
-            Form::Lines => (),
-        }
-        match problem {
-            None => println!("{word} {file}"),
-            Some(problem) => println!("{word} {file}:{problem}"),
+    fn new(kinds: [&'static str; 3]) -> Self {
+        Self {
+            kinds,
+            counts: [0; 3],
+            objects: Vec::new(),
+            table: Table::default(),
         }
     }
 
-    fn end(&self, form: Form) {
-        let (passed, failed, unsupported) = (self.passed, self.failed, self.unsupported);
+    fn add(&mut self, file: &str, kind: usize, word: &str, problem: Option<&Problem>, form: Form) {
+        self.counts[kind] += 1;
+        match (form, problem) {
+            (Form::Json, problem) => self.objects.push(object(file, word, problem)),
+            (Form::Table, _) => (),
+            (Form::Lines, None) => println!("{word} {file}"),
+            (Form::Lines, Some(problem)) => println!("{word} {file}:{problem}"),
+        }
+    }
+
+    fn end(&self, form: Form) -> ExitCode {
+        let each = || self.kinds.iter().zip(self.counts);
         match form {
             Form::Json => {
                 let objects = self.objects.join(",\n    ");
+                let counts: Vec<_> = each()
+                    .map(|(kind, count)| format!("  \"{}\": {count}", kind.replace(' ', "_")))
+                    .collect();
                 println!("{{\n  \"scripts\": [\n    {objects}\n  ],");
-                println!(
-                    "  \"passed\": {passed},\n  \"failed\": {failed},\n  \"unsupported\": {unsupported}\n}}"
-                );
+                println!("{}\n}}", counts.join(",\n"));
             }
             Form::Table => print!("{}", self.table),
             Form::Lines => {
-                println!("{passed} passed, {failed} failed, {unsupported} unsupported");
+                let counts: Vec<_> = each()
+                    .map(|(kind, count)| format!("{count} {kind}"))
+                    .collect();
+                println!("{}", counts.join(", "));
             }
         }
+        ExitCode::from(u8::from(self.counts[1] > 0))
     }
 }
 

@@ -34,6 +34,21 @@ pub enum When {
     AfterBetween(u64, u64),
 }
 
+impl When {
+    /// First and last time at which the event may happen when the last one was at `last_ns`; `*`
+    /// waits for so long.
+    pub fn bounds(self, last_ns: u64, patience_ns: u64) -> (u64, u64) {
+        let after = |ns: u64| last_ns.saturating_add(ns);
+        match self {
+            Self::Any => (last_ns, after(patience_ns)),
+            Self::At(at) => (at, at),
+            Self::After(ns) => (after(ns), after(ns)),
+            Self::Between(from, to) => (from, to),
+            Self::AfterBetween(from, to) => (after(from), after(to)),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub enum Action {
     /// `<`
@@ -72,6 +87,8 @@ pub struct Expected {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Icmp {
     pub meaning: IcmpMeaning,
+    /// Type and code on the wire, of ICMP and of ICMPv6.
+    pub numbers: [Option<(u8, u8)>; 2],
     /// The sequence number that it quotes, relative; `None`: the oldest one that is out.
     pub seq: Option<u32>,
 }

@@ -2,39 +2,42 @@
 
 use std::fmt::Write as _;
 
-use sluicegate_tcp::segment::{ecn, flags};
-
 use crate::{
     Settings, Step, Stop,
     assertion::{self, Wrong},
     calls,
+    expected::gather,
     fast_open::Peer,
     host::{Host, Sent},
     info,
     machine::{Check, Machine},
-    model::{Action, Call, EcnWanted, Event, Expected, Script, When},
+    model::{Action, Call, Event, Expected, Script, When},
+    record::{Record, What},
     time::seconds,
 };
 
 /// How long `*` waits.
 const PATIENCE_NS: u64 = 3_600_000_000_000;
 
-/// Runs `script`.
+/// Runs `script` up to the first thing that is not as it says.
 pub fn run(script: &Script, settings: &Settings) -> Step {
-    let mut machine = Machine::new(script, settings)?;
-    calls::foresee(script, &mut machine.config)?;
-    let host = Host::new(&machine);
-    let mut runner = Runner {
-        host,
-        machine,
-        settings,
-        last_ns: 0,
-    };
-    for event in &script.events {
-        runner.event(event)?;
-    }
-    runner.host.finish_blocked()?;
+    let mut runner = Runner::new(script, settings)?;
+    runner.all(script)?;
     runner.leftovers()
+}
+
+/// Runs `script` whatever happens, and tells what did. The machine is the one that it asked for.
+pub fn observe(script: &Script, settings: &Settings) -> Step<(Record, Machine)> {
+    let mut runner = Runner::new(script, settings)?;
+    let machine = runner.machine.clone();
+    runner.host.record = Some(Record::default());
+    runner.all(script)?;
+    let last_ns = runner.last_ns;
+    let mut record = runner.host.record.take().unwrap_or_default();
+    for sent in runner.host.sent.drain(..) {
+        record.note_extra(sent, last_ns);
+    }
+    Ok((record, machine))
 }
 
 struct Runner<'a> {
@@ -45,7 +48,39 @@ struct Runner<'a> {
     last_ns: u64,
 }
 
-impl Runner<'_> {
+impl<'a> Runner<'a> {
+    fn new(script: &Script, settings: &'a Settings) -> Step<Self> {
+        let mut machine = Machine::new(script, settings)?;
+        calls::foresee(script, &mut machine.config)?;
+        Ok(Self {
+            host: Host::new(&machine),
+            machine,
+            settings,
+            last_ns: 0,
+        })
+    }
+
+    fn all(&mut self, script: &Script) -> Step {
+        for event in &script.events {
+            let done = self.event(event);
+            self.noted(done)?;
+            self.last_ns = self.host.now_ns;
+        }
+        let done = self.host.finish_blocked();
+        self.noted(done)
+    }
+
+    /// Where all is recorded, what is not as the script has it is no end.
+    fn noted(&mut self, done: Step) -> Step {
+        match (done, &mut self.host.record) {
+            (Err(Stop::Fail(problem)), Some(record)) => {
+                record.note(problem.line, What::Wrong(problem.text));
+                Ok(())
+            }
+            (done, _) => done,
+        }
+    }
+
     fn event(&mut self, event: &Event) -> Step {
         self.host.line = event.line;
         match &event.action {
@@ -63,7 +98,6 @@ impl Runner<'_> {
                 }
             }
         }
-        self.last_ns = self.host.now_ns;
         Ok(())
     }
 
@@ -79,23 +113,13 @@ impl Runner<'_> {
         self.host.advance(at_ns, false)
     }
 
-    /// First and last time at which an event may happen.
     fn times(&self, when: When) -> (u64, u64) {
-        let after = |ns: u64| self.last_ns.saturating_add(ns);
-        match when {
-            When::Any => (self.last_ns, after(PATIENCE_NS)),
-            When::At(at) => (at, at),
-            When::After(ns) => (after(ns), after(ns)),
-            When::Between(from, to) => (from, to),
-            When::AfterBetween(from, to) => (after(from), after(to)),
-        }
+        when.bounds(self.last_ns, PATIENCE_NS)
     }
 
     /// The tolerance of the time of something expected at `at_ns`.
     fn tolerance(&self, at_ns: u64) -> u64 {
-        let elapsed = at_ns.saturating_sub(self.last_ns);
-        let share = elapsed / 1_000 * self.machine.tolerance_permille;
-        self.machine.tolerance_ns.max(share)
+        self.machine.tolerance(at_ns.saturating_sub(self.last_ns))
     }
 
     fn call(&mut self, event: &Event, call: &Call) -> Step {
@@ -158,8 +182,12 @@ impl Runner<'_> {
         }
     }
 
-    fn code(&self, line: usize, code: &str) -> Step {
-        match assertion::run(code, |name| info::value(&self.host, name)) {
+    fn code(&mut self, line: usize, code: &str) -> Step {
+        let result = assertion::run(code, |name| info::value(&self.host, name));
+        if let (Some(record), Ok(())) = (&mut self.host.record, &result) {
+            record.note(line, What::Holds);
+        }
+        match result {
             Ok(()) => Ok(()),
             Err(Wrong::False(text)) => Stop::fail(line, format!("expected {text}")),
             Err(Wrong::Unknown(text)) => Stop::unsupported(line, text),
@@ -178,14 +206,26 @@ impl Runner<'_> {
         if self.host.sent.is_empty() {
             self.host.advance(limit, true)?;
         }
+        let since_ns = self.last_ns;
         let Some(mut sent) = self.host.sent.pop_front() else {
+            if let Some(record) = &mut self.host.record {
+                record.note(event.line, What::left(None, expected, since_ns));
+                return Ok(());
+            }
             let wanted = expected.describe();
             return Stop::fail(
                 event.line,
                 format!("expected > {wanted} by {}; got nothing", seconds(limit)),
             );
         };
-        self.gather(&mut sent, expected);
+        if !self.machine.strict_segments {
+            gather(
+                &mut sent,
+                &mut self.host.sent,
+                expected,
+                self.machine.tolerance_ns,
+            );
+        }
         self.host.learn_own_isn(&expected.packet, &mut sent.packet);
         let mut wrong = expected.differences(&sent, self.settings.compare_psh);
         if event.when != When::Any
@@ -195,6 +235,11 @@ impl Runner<'_> {
         }
         if self.timestamp_is_off(expected, &mut sent) {
             wrong.push("TSval");
+        }
+        if let Some(record) = &mut self.host.record {
+            self.host.now_ns = self.host.now_ns.max(sent.at_ns);
+            record.note(event.line, What::left(Some(sent), expected, since_ns));
+            return Ok(());
         }
         if wrong.is_empty() {
             self.host.now_ns = self.host.now_ns.max(sent.at_ns);
@@ -208,21 +253,6 @@ impl Runner<'_> {
         Stop::fail(event.line, format!("{text} ({})", wrong.join(", ")))
     }
 
-    /// Segments that left together may be written as one, unless the script wants each by itself.
-    fn gather(&mut self, sent: &mut Sent, expected: &Expected) {
-        while !self.machine.strict_segments && sent.packet.len < expected.packet.len {
-            let Some(next) = self.host.sent.front() else {
-                return;
-            };
-            let together = next.at_ns.saturating_sub(sent.at_ns) <= self.machine.tolerance_ns;
-            let fits = sent.packet.len.saturating_add(next.packet.len) <= expected.packet.len;
-            if !together || !fits || !sent.packet.merge(&next.packet) {
-                return;
-            }
-            self.host.sent.pop_front();
-        }
-    }
-
     /// Puts TSval into the script's clock, which is compared only if the script says how it ticks.
     fn timestamp_is_off(&mut self, expected: &Expected, sent: &mut Sent) -> bool {
         let wanted = expected.packet.options.timestamps;
@@ -233,7 +263,7 @@ impl Runner<'_> {
         else {
             return false;
         };
-        *live = self.host.learn_timestamp(script, *live);
+        *live = self.host.stamps.learn(script, *live);
         let off = u64::from((live.wrapping_sub(script) as i32).unsigned_abs());
         off.saturating_mul(self.machine.ts_tick_ns) > self.machine.tolerance_ns
     }
@@ -252,61 +282,5 @@ impl Runner<'_> {
             ),
             _ => Ok(()),
         }
-    }
-}
-
-impl Expected {
-    /// The parts of a segment that are not as expected.
-    fn differences(&self, sent: &Sent, compare_psh: bool) -> Vec<&'static str> {
-        let (wanted, got) = (&self.packet, &sent.packet);
-        let ignored = if compare_psh { 0 } else { flags::PSH };
-        let options = {
-            // TSval has a clock of its own.
-            let mut same = wanted.options.clone();
-            if let (Some((_, ecr)), Some(live)) = (same.timestamps, got.options.timestamps) {
-                same.timestamps = Some(if self.any_clock { live } else { (live.0, ecr) });
-            }
-            same == got.options
-        };
-        let ecn_fits = match self.ecn {
-            EcnWanted::Any => true,
-            EcnWanted::Capable => matches!(got.ecn, ecn::ECT0 | ecn::ECT1),
-            EcnWanted::Exactly(codepoint) => got.ecn == codepoint,
-        };
-        let checks = [
-            (
-                "flags",
-                (wanted.flags ^ got.flags) & !ignored == 0 && wanted.ae == got.ae,
-            ),
-            ("seq", self.any_seq || wanted.seq == got.seq),
-            ("length", wanted.len == got.len),
-            ("urg", wanted.urgent == got.urgent),
-            ("ack", !wanted.has(flags::ACK) || wanted.ack == got.ack),
-            ("win", self.window.is_none_or(|window| window == got.window)),
-            ("options", self.any_options || options),
-            ("ECN", ecn_fits),
-            ("TTL", self.ttl.is_none_or(|ttl| ttl == sent.ttl)),
-            ("DSCP", self.dscp.is_none_or(|dscp| dscp == sent.tos >> 2)),
-        ];
-        let wrong = checks.into_iter().filter(|(_, fits)| !fits);
-        wrong.map(|(name, _)| name).collect()
-    }
-
-    fn describe(&self) -> String {
-        let mut text = String::new();
-        match self.ecn {
-            EcnWanted::Exactly(ecn::NOT_ECT) => text.push_str("[noecn] "),
-            EcnWanted::Capable => text.push_str("[ect01] "),
-            _ => (),
-        }
-        let mut packet = self.packet.clone();
-        if let EcnWanted::Exactly(codepoint) = self.ecn {
-            packet.ecn = codepoint;
-        }
-        let _ = write!(text, "{}", packet.shown(self.window.is_some()));
-        if self.any_options {
-            text.push_str(" <...>");
-        }
-        text
     }
 }

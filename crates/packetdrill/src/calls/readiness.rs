@@ -182,7 +182,8 @@ fn mask(words: &[&str]) -> u32 {
     words.iter().map(event).fold(0, |mask, event| mask | event)
 }
 
-fn names(events: u32) -> String {
+/// Events in words.
+pub fn names(events: u32) -> String {
     let all = [
         ("IN", IN),
         ("OUT", OUT),

@@ -324,7 +324,7 @@ fn total(parts: Vec<u64>) -> u64 {
 }
 
 /// Bytes of each of `[{..., 1000}, {..., 10}]`.
-fn vector(parts: &[Expr]) -> Option<Vec<u64>> {
+pub fn vector(parts: &[Expr]) -> Option<Vec<u64>> {
     let bytes = parts.iter().map(|part| match part {
         Expr::Struct(fields) => match fields.last() {
             Some((_, Expr::Integer(len))) => u64::try_from(*len).ok(),

@@ -44,7 +44,11 @@ impl Parser {
             return Ok(Some(Action::Unsupported("icmp packets that leave".into())));
         }
         Ok(Some(match meaning(&kind, &code, mtu) {
-            Some(meaning) => Action::Icmp(Icmp { meaning, seq }),
+            Some(meaning) => Action::Icmp(Icmp {
+                meaning,
+                numbers: numbers(&kind, &code),
+                seq,
+            }),
             None => Action::Unsupported(format!("icmp {kind} {code}")),
         }))
     }
@@ -105,5 +109,58 @@ fn meaning(kind: &str, code: &str, mtu: Option<u16>) -> Option<IcmpMeaning> {
             Some(IcmpMeaning::Nothing)
         }
         _ => None,
+    }
+}
+
+/// Codes of "destination unreachable", each at its number (RFC 792, RFC 1122, RFC 1812).
+const UNREACHABLE: [&str; 16] = [
+    "net_unreachable",
+    "host_unreachable",
+    "protocol_unreachable",
+    "port_unreachable",
+    "frag_needed",
+    "source_route_failed",
+    "net_unknown",
+    "host_unknown",
+    "source_host_isolated",
+    "net_prohibited",
+    "host_prohibited",
+    "net_unreachable_for_tos",
+    "host_unreachable_for_tos",
+    "packet_filtered",
+    "precedence_violation",
+    "precedence_cutoff",
+];
+/// The same of ICMPv6 (RFC 4443).
+const UNREACHABLE_V6: [&str; 5] = [
+    "no_route",
+    "admin_prohibited",
+    "not_neighbour",
+    "address_unreachable",
+    "port_unreachable",
+];
+
+/// Type and code of a message of ICMP and of ICMPv6, where it exists there.
+fn numbers(kind: &str, code: &str) -> [Option<(u8, u8)>; 2] {
+    let at = |codes: &[&str], kind: u8| {
+        if code.is_empty() {
+            return Some((kind, 0));
+        }
+        let code = codes.iter().position(|known| *known == code)?;
+        Some((kind, u8::try_from(code).ok()?))
+    };
+    match kind {
+        "unreachable" => [at(&UNREACHABLE, 3), at(&UNREACHABLE_V6, 1)],
+        "packet_too_big" => [None, Some((2, 0))],
+        "source_quench" => [Some((4, 0)), None],
+        "time_exceeded" => {
+            let code = u8::from(code.contains("frag"));
+            [Some((11, code)), Some((3, code))]
+        }
+        "parameter_problem" => {
+            let code = u8::from(code.contains("next_header"));
+            [Some((12, 0)), Some((4, code))]
+        }
+        _ => [None, None],
     }
 }

@@ -146,11 +146,21 @@ fn headers_and_messages_around_a_segment_are_read() {
         "0 < icmp unreachable frag_needed mtu 1200 [7:8(1)]",
         "0 < [7:8(1)] icmp unreachable frag_needed mtu 1200",
     ] {
-        let Action::Icmp(Icmp { meaning, seq }) = one(line).action else {
+        let Action::Icmp(Icmp {
+            meaning,
+            numbers,
+            seq,
+        }) = one(line).action
+        else {
             panic!("{line}");
         };
         assert_eq!((meaning, seq), (IcmpMeaning::TooBig(1200), Some(7)));
+        assert_eq!(numbers, [Some((3, 4)), None]);
     }
+    let Action::Icmp(icmp) = one("0 < icmp unreachable port_unreachable").action else {
+        panic!("no message");
+    };
+    assert_eq!(icmp.numbers, [Some((3, 3)), Some((1, 4))]);
     let script = parse("0 close(3) = 0\n`true`\n`true`\n", &[]).expect("parses");
     assert_eq!(script.events.len(), 1, "commands at the end clean up");
 }
