@@ -87,9 +87,9 @@ check_lengths() {
 }
 
 # Facts that stand in the code as well: the fields of the example's line in the table of algorithms,
-# the version of the maps' layout, and the number of figures that agree.
+# and the version of the maps' layout.
 check_facts() {
-	local wanted version agrees
+	local wanted version
 	wanted=$(grep -m 1 -oP '^\tX\(\K.*(?=\) \\$)' crates/core/c/sluice/cc_table.h | awk -F, '{ gsub(/"[^"]*"/, ""); print NF }')
 	grep -P '^\tX\(GENTLE' docs/congestion-control.md | awk -F, -v wanted="$wanted" '
 		{ gsub(/"[^"]*"/, "") }
@@ -100,9 +100,6 @@ check_facts() {
 		complain "docs/operators.md: the layout's version is $version"
 	grep -q "version of the maps' layout, now $version" docs/agent.md ||
 		complain "docs/agent.md: the layout's version is $version"
-	agrees=$(sed -n 's/^- agrees: //p' docs/verdicts.md)
-	grep -q "^- Of the $agrees figures that agree " docs/published.md ||
-		complain "docs/published.md: $agrees figures agree"
 }
 
 # Mean and interval of a figure stand beside it as docs/published.md says: an interval only where it

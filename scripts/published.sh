@@ -3,7 +3,7 @@
 # some, and its verdicts; over seeds 1 to 6 of those with a figure that three leave undecided.
 #
 #   published.sh DIR [RESULTS…]   runs go to DIR/seeds/NUMBER/SCENARIO, the page to DIR/published.md; it has RESULTS, such as
-#                                 sweeps, too
+#                                 sweeps, too, and names the figures of sweeps that are not among these
 #
 # SEEDS: how many (3). SEEDS_MAX: how many where that is undecided (6). FIRST: the first to run (1),
 # where RESULTS hold the others. FILES: the scenarios, else those of the papers, the thesis and Ultra
@@ -19,7 +19,7 @@ SEEDS_MAX=${SEEDS_MAX:-6}
 SLUICEGATE=${SLUICEGATE:-$SG_TARGET/release/sluicegate}
 out=${1:?usage: published.sh DIR [RESULTS…]}
 shift
-read -ra files <<<"${FILES:-$(echo scenarios/{acdc,dcvegas}/*.toml scenarios/cee/{four-paths,hotspot-root,hotspot-routing,permutation-routing}.toml scenarios/fabric/permutation-1024.toml)}"
+read -ra files <<<"${FILES:-$(echo scenarios/{acdc,dcvegas}/*.toml scenarios/cee/{congestive,four-paths,hotspot-root,hotspot-routing,permutation-routing}.toml scenarios/fabric/permutation-1024.toml)}"
 trap 'exit 130' INT TERM
 results=("$@")
 
@@ -51,6 +51,18 @@ undecided() {
 	done
 }
 
+# left_out: a list of the published figures of sweeps that RESULTS do not have. `false` drops a line.
+left_out() {
+	local file name lines swept
+	mapfile -t swept < <(grep -l '^\[sweep\.published\]' scenarios/*/*.toml)
+	for file in "${swept[@]}"; do
+		name=$(basename "$file" .toml)
+		! grep -q "^| $name |" "$out/published.md" || continue
+		lines=$(sed -n '/^\[sweep\.published\]/,/^\[\[*[^s]/s/^\([a-z0-9-]*\) = .* ~ \([-0-9.]*\)".*/\1 \2/p' "$file")
+		[ -z "$lines" ] || sed "s/^/$name /; s/ / | /g; s/^/| /; s/$/ |/" <<<"$lines"
+	done
+}
+
 seeds "${FIRST:-1}" "$SEEDS" "${files[@]}"
 "$SLUICEGATE" published "${results[@]}" --out "$out"
 mapfile -t open < <(undecided)
@@ -58,4 +70,9 @@ if [ ${#open[@]} -gt 0 ] && [ "$SEEDS" -lt "$SEEDS_MAX" ]; then
 	seeds "$((SEEDS + 1))" "$SEEDS_MAX" "${open[@]}"
 	"$SLUICEGATE" published "${results[@]}" --out "$out"
 fi
+missing=$(left_out)
+[ -z "$missing" ] || {
+	printf '\nFigures of sweeps that were not run for this page:\n\n| scenario | claim | published |\n|---|---|---:|\n'
+	echo "$missing"
+} >>"$out/published.md"
 cat "$out/published.md"
