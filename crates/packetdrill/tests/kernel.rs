@@ -1,5 +1,5 @@
-//! `packetdrill --against-kernel`: scripts on this kernel's TCP beside the endpoint. Needs root, and
-//! CPUs that others leave alone.
+//! `packetdrill --against-kernel`: scripts on this kernel's TCP beside the endpoint. Needs root,
+//! and CPUs that others leave alone.
 
 #![cfg(target_os = "linux")]
 

@@ -184,8 +184,8 @@ fn kind<F: Leaf>(left: &[Token]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The value of `ours`, whose tokens are `left`, if all figures of a kind in it were equal; `None` if
-/// that depends on their values, as it does where no two of a kind are compared.
+/// The value of `ours`, whose tokens are `left`, if all figures of a kind in it were equal; `None`
+/// if that depends on their values, as it does where no two of a kind are compared.
 fn neutral<F: Leaf>(ours: &Expr<F>, left: &[Token]) -> Option<f64> {
     if matches!(ours, Expr::Binary('/', ..)) && is_quotient::<F>(left) {
         return Some(1.0);

@@ -513,8 +513,8 @@ pub struct PublishedResult {
 }
 
 impl PublishedResult {
-    /// `cause`, `fitted` and `vacuous`. Earlier versions wrote the text of `fitted` into `cause` where
-    /// the verdict was fitted.
+    /// `cause`, `fitted` and `vacuous`. Earlier versions wrote the text of `fitted` into `cause`
+    /// where the verdict was fitted.
     pub fn reasons(&self) -> [Option<&String>; 3] {
         match (&self.cause, &self.fitted, self.verdict) {
             (cause, None, Some(Verdict::Fitted)) => [None, cause.as_ref(), None],
@@ -533,8 +533,8 @@ pub enum Verdict {
     Fitted,
     /// Within 20 %, but something else would give this value in any case: that shows nothing.
     Vacuous,
-    /// Not within 20 % but within twice or half, and in the same order as the other published figures
-    /// of its kind.
+    /// Not within 20 % but within twice or half, and in the same order as the other published
+    /// figures of its kind.
     OrderingOnly,
     /// In that order, but beyond twice or half.
     DiffersInSize,

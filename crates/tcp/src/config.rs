@@ -215,8 +215,8 @@ pub struct Config {
     /// Nagle's algorithm looks at unacknowledged small segments only, as Linux does (Minshall's
     /// variant). So is the rest of a window behind whole segments sent at once.
     pub minshall: bool,
-    /// The connection is given up when data has had no answer for so long after they were first sent
-    /// again by timeout (Linux's `TCP_USER_TIMEOUT`; RFC 5482), in ns; 0 = after `retries`.
+    /// The connection is given up when data has had no answer for so long after its first timeout
+    /// (Linux's `TCP_USER_TIMEOUT`; RFC 5482), in ns; 0 = after `retries`.
     pub user_timeout_ns: u64,
     /// Timeout.
     pub rto: Rto,

@@ -9,11 +9,11 @@
 //!
 //! Every arrow is a hand-over. The [`Point`] of each place is its bound, and says whether a full
 //! place drops or holds back. A packet moves on as soon as there is room. It stays in its entrance
-//! only for a full exit that holds back, and packets for other exits pass it (zVALE, Algorithm 4.1 of
-//! the zOVN thesis). Entrances take turns there, a packet each; the algorithm pulls whole entrances,
-//! the first one first. A hand-over takes no time here. So an adapter
-//! or a VM that takes packets at once sets its exit ready ([`Switch::set_ready`]). A packet that
-//! meets a ready exit and no other packet before it passes without being stored.
+//! only for a full exit that holds back, and packets for other exits pass it (zVALE, Algorithm 4.1
+//! of the zOVN thesis). Entrances take turns there, a packet each; the algorithm pulls whole
+//! entrances, the first one first. A hand-over takes no time here. So an adapter or a VM that takes
+//! packets at once sets its exit ready ([`Switch::set_ready`]). A packet that meets a ready exit
+//! and no other packet before it passes without being stored.
 
 use std::collections::VecDeque;
 

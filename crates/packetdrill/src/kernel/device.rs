@@ -23,7 +23,7 @@ const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
 const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0;
 const IFF_TUN: i16 = 1;
 const IFF_NO_PI: i16 = 0x1000;
-/// Checksums, segments of IPv4 and IPv6, with ECN (`TUN_F_*`): what leaves is seen before it is cut.
+/// Checksums, segments of IPv4 and IPv6, with ECN (`TUN_F_*`): what leaves is seen uncut.
 const OFFLOADS: libc::c_uint = 1 | 2 | 4 | 8;
 const PACKET_OUTGOING: u8 = 4;
 /// Packets that wait to be looked at.
