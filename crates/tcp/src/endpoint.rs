@@ -631,7 +631,7 @@ impl Endpoint {
     }
 }
 
-const _: () = assert!(size_of::<Endpoint>() <= 664);
+const _: () = assert!(size_of::<Endpoint>() <= 672);
 
 const fn is_plain_data<T: Clone + Send>() {}
 const _: () = is_plain_data::<Endpoint>();

@@ -345,28 +345,55 @@ fn a_zero_window_probe_without_data_is_answered() {
     }
 }
 
-#[test]
-fn the_buffer_grows_with_what_the_application_takes() {
+/// The window after so many round trips of 30 KB, 90 us each, which the application takes at once.
+fn window_after(round_trips: u32, timestamps: bool) -> u64 {
     let mut config = config();
     config.receive_buffer.max_bytes = 1 << 20;
+    config.timestamps = timestamps;
     let mut peer = Peer::new(config, 100 * US);
-    let mut window = 0;
-    for _ in 0..200 {
+    let (mut window, mut echo) = (0, 0);
+    for _ in 0..round_trips {
         for _ in 0..30 {
-            peer.give(&peer.data(peer.sent, 1000, 0));
+            let mut segment = peer.data(peer.sent, 1000, 0);
+            segment.ts_ecr = echo;
+            peer.give(&segment);
             peer.sent += 1000;
             peer.tcp.read(u64::MAX);
             peer.pass(3 * US);
             for ack in peer.out() {
                 window = u64::from(ack.window) << 5;
+                echo = ack.ts_val;
             }
         }
     }
-    // 30 KB in each 100 µs or so: twice that, room to double, and no more.
-    assert!(window > 60_000, "{window}");
-    assert!(window < 200_000, "{window}");
+    window
+}
 
-    // An application that takes nothing gets nothing.
+/// Some 34 KB in each round trip: twice that, and room for what grows as it did from the first ten
+/// segments to here.
+#[test]
+fn the_buffer_grows_with_what_the_application_takes() {
+    let window = window_after(200, false);
+    assert!((60_000..450_000).contains(&window), "{window}");
+}
+
+/// A window of data tells of round trips that are shorter than the tick of timestamps.
+#[test]
+fn a_tick_of_timestamps_is_no_round_trip() {
+    for round_trips in [8, 200] {
+        let window = window_after(round_trips, true);
+        assert!(
+            (60_000..450_000).contains(&window),
+            "{round_trips}: {window}"
+        );
+    }
+}
+
+#[test]
+fn an_application_that_takes_nothing_gets_no_more_buffer() {
+    let mut config = config();
+    config.receive_buffer.max_bytes = 1 << 20;
+    let mut window = 0;
     let mut peer = Peer::new(config, 100 * US);
     for _ in 0..30 {
         peer.give(&peer.data(peer.sent, 1000, 0));

@@ -611,7 +611,7 @@ impl Endpoint {
             memory.advance(receiver.next, end);
         }
         if receiver.tunes() {
-            self.tune(now_ns, segment);
+            self.measure_receivers_rtt(now_ns, segment, start);
         }
         if finished {
             return self.fin_reached(now_ns, payload > 0) | Events::READABLE;

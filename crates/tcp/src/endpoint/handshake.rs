@@ -227,7 +227,7 @@ impl Endpoint {
         self.retries = 0;
         self.data_sent_ns = now_ns;
         self.persist_ns = now_ns;
-        self.receiver.established(now_ns, self.rtt.srtt());
+        self.receiver.established(now_ns);
         if self.rare.opened_fast {
             self.receiver.open_window();
         }

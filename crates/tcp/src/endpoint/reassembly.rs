@@ -37,6 +37,11 @@ impl Reassembly {
         self.ranges.is_empty()
     }
 
+    /// Where the last range ends; 0 without any.
+    pub fn end(&self) -> u64 {
+        self.ranges.last().map_or(0, |range| range.end)
+    }
+
     /// Segments that wait.
     pub fn segments(&self) -> u32 {
         self.segments.iter().sum()

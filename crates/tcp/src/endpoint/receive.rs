@@ -170,7 +170,7 @@ impl Endpoint {
         let finished = receiver.next > receiver.fin;
         self.counts.received_bytes += receiver.next - start - u64::from(finished);
         if self.receiver.tunes() {
-            self.tune(now_ns, segment);
+            self.measure_receivers_rtt(now_ns, segment, start);
         }
         if finished {
             return self.fin_reached(now_ns, segment.payload > 0) | Events::READABLE;
@@ -180,30 +180,34 @@ impl Endpoint {
         Events::READABLE
     }
 
-    /// Buffer autotuning.
-    pub(super) fn tune(&mut self, now_ns: u64, segment: &Segment) {
-        if !self.options.timestamps || self.receiver.is_news(segment.ts_ecr) {
-            let echo = self.echo_age(now_ns, segment);
-            self.receiver.measure_rtt(now_ns, echo);
+    /// The round trip by which the receive buffer is tuned; what came before ends at `start`.
+    pub(super) fn measure_receivers_rtt(&mut self, now_ns: u64, segment: &Segment, start: u64) {
+        if self.options.timestamps && self.receiver.is_news(segment.ts_ecr) {
+            let full = u32::from(segment.payload) >= self.receiver.mss;
+            let age_ns = self.echo_age(now_ns, segment).filter(|_| full);
+            let age_ns = age_ns.unwrap_or(0);
+            self.receiver.measure_echo(segment.ts_ecr, age_ns, start);
         }
-        if self.receiver.is_tune_due(now_ns) {
-            self.receiver.tune(now_ns);
-        }
+        self.receiver.measure_window(now_ns);
     }
 
-    /// How long ago what the segment echoes was sent, with the echo; at least a tick.
-    fn echo_age(&mut self, now_ns: u64, segment: &Segment) -> Option<(u32, u64)> {
+    /// How long ago what the segment echoes was sent, in whole ticks.
+    fn echo_age(&mut self, now_ns: u64, segment: &Segment) -> Option<u64> {
         if !self.options.timestamps || segment.options & option::TIMESTAMPS == 0 {
             return None;
         }
         let ticks = self.ts_clock(now_ns).wrapping_sub(segment.ts_ecr) as i32;
-        let tick_ns = self.config.rto.granularity_ns.max(1);
-        (ticks >= 0).then(|| (segment.ts_ecr, u64::from(ticks.max(1) as u32) * tick_ns))
+        (ticks >= 0).then(|| u64::from(ticks as u32) * self.tick_ns())
     }
 
-    /// RTT by timestamps, for where none was measured otherwise.
+    fn tick_ns(&self) -> u64 {
+        self.config.rto.granularity_ns.max(1)
+    }
+
+    /// RTT by timestamps, for where none was measured otherwise; at least a tick.
     pub(super) fn rtt_by_timestamp(&mut self, now_ns: u64, segment: &Segment) -> Option<u64> {
-        self.echo_age(now_ns, segment).map(|(_, age_ns)| age_ns)
+        let age_ns = self.echo_age(now_ns, segment)?;
+        Some(age_ns.max(self.tick_ns()))
     }
 
     /// The peer has said all it will; `data`: some with its FIN.

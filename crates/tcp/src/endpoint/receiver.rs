@@ -1,5 +1,7 @@
 //! The receiving half by itself: what has come, what is offered, what is owed.
 
+use std::mem::replace;
+
 use super::{
     NEVER,
     counted::Memory,
@@ -71,21 +73,26 @@ pub struct Receiver {
 
     /// The last echo used for the receiver's RTT.
     echo: u32,
+    /// Where the present measurement of the RTT by a window of data ends.
+    rtt_until: u64,
     /// When [`Receiver::tune`] has something to do.
     tune_ns: u64,
     /// `None` when the buffer does not grow. Boxed: touched once per RTT.
     tuning: Option<Box<Tuning>>,
 }
 
-/// Dynamic right-sizing: how much the application takes in a round trip.
+/// Segments' worth of data that a first round trip is taken to bring (`tcp_init_buffer_space`).
+const FIRST_SEGMENTS: u64 = 10;
+
+/// Dynamic right-sizing: how much the application takes in a round trip (`tcp_rcv_space_adjust` of
+/// Linux 6.18).
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Tuning {
     /// Largest buffer in bytes.
     most: u64,
     /// Round trip as the receiver sees it; 0 = unknown.
     rtt_ns: u64,
-    /// The present measurement of it without timestamps: until this offset, since then.
-    rtt_until: u64,
+    /// When the present measurement of it by a window of data began ([`Receiver::rtt_until`]).
     rtt_since_ns: u64,
     /// Bytes taken in the best round trip so far.
     space: u64,
@@ -146,6 +153,7 @@ impl Receiver {
             ts_offset: isn,
             ts_recent_ns: 0,
             echo: 0,
+            rtt_until: NEVER,
             tune_ns: NEVER,
             tuning: (max > config.receive_buffer.initial_bytes).then(|| Tuning::boxed(max)),
         }
@@ -190,16 +198,17 @@ impl Receiver {
     }
 
     /// The handshake is complete.
-    pub fn established(&mut self, now_ns: u64, srtt_ns: u64) {
+    pub fn established(&mut self, now_ns: u64) {
         if let Some(memory) = &mut self.memory {
             memory.established(self.announced.into(), self.wscale > 0);
         }
+        let window = self.limit() - self.acked;
+        let first = FIRST_SEGMENTS * u64::from(self.announced);
         if let Some(tuning) = &mut self.tuning {
-            tuning.rtt_ns = srtt_ns;
             tuning.since_ns = now_ns;
             tuning.from = self.taken;
-            tuning.space = self.buffer / 2;
-            self.tune_ns = tuning.due_ns();
+            tuning.space = window.min(first);
+            self.rtt_until = 0;
         }
     }
 
@@ -291,8 +300,12 @@ impl Receiver {
         self.next - u64::from(self.finished) - self.taken
     }
 
+    /// The application takes `bytes`, which may make the buffer grow.
     pub fn take(&mut self, bytes: u64) {
         self.taken += bytes;
+        if self.data_ns >= self.tune_ns {
+            self.tune(self.data_ns);
+        }
     }
 
     /// Free space in the buffer, in bytes.
@@ -514,49 +527,66 @@ impl Receiver {
         ts_ecr != self.echo
     }
 
-    /// The receiver's RTT: by timestamps, else by how long a window's worth of data takes.
-    pub fn measure_rtt(&mut self, now_ns: u64, echo: Option<(u32, u64)>) {
-        let Some(tuning) = &mut self.tuning else {
+    /// The receiver's RTT by a timestamp, whose echo is `age_ns` old; data before `start` have come
+    /// earlier. An echo that is less than a tick old says nothing (`tcp_rcv_rtt_measure_ts`).
+    pub fn measure_echo(&mut self, ts_ecr: u32, age_ns: u64, start: u64) {
+        self.echo = ts_ecr;
+        let all_taken = self.taken == start;
+        let Some(tuning) = self.tuning.as_mut().filter(|_| age_ns > 0) else {
             return;
         };
-        if let Some((ts_ecr, age_ns)) = echo {
-            if ts_ecr != self.echo {
-                self.echo = ts_ecr;
-                tuning.rtt_ns = match tuning.rtt_ns {
-                    0 => age_ns,
-                    rtt => rtt - rtt / 8 + age_ns / 8,
-                };
-            }
-        } else if self.next >= tuning.rtt_until {
-            let took = now_ns - tuning.rtt_since_ns;
-            if tuning.rtt_until != 0 && (tuning.rtt_ns == 0 || took < tuning.rtt_ns) {
-                tuning.rtt_ns = took;
-            }
-            tuning.rtt_until = self.edge;
-            tuning.rtt_since_ns = now_ns;
+        if tuning.rtt_ns == 0 || age_ns < tuning.rtt_ns {
+            tuning.rtt_ns = age_ns;
+        } else if all_taken {
+            tuning.rtt_ns += age_ns / 8 - tuning.rtt_ns / 8;
         }
         self.tune_ns = tuning.due_ns();
     }
 
-    /// Whether [`Receiver::tune`] is due.
-    pub fn is_tune_due(&self, now_ns: u64) -> bool {
-        now_ns >= self.tune_ns
+    /// The receiver's RTT by how long a window of data takes, of which the shortest counts
+    /// (`tcp_rcv_rtt_measure`).
+    #[inline(always)]
+    pub fn measure_window(&mut self, now_ns: u64) {
+        if self.next >= self.rtt_until {
+            self.window_measured(now_ns);
+        }
     }
 
-    /// Once per RTT: a buffer for twice what the application took, and room to double again.
-    pub fn tune(&mut self, now_ns: u64) {
+    #[cold]
+    fn window_measured(&mut self, now_ns: u64) {
+        let window = self.limit() - self.acked;
         let Some(tuning) = &mut self.tuning else {
             return;
         };
-        let copied = self.taken - tuning.from;
+        let took_ns = (now_ns - tuning.rtt_since_ns).max(1);
+        if self.rtt_until != 0 && (tuning.rtt_ns == 0 || took_ns < tuning.rtt_ns) {
+            tuning.rtt_ns = took_ns;
+        }
+        self.rtt_until = self.next + window.max(1);
+        tuning.rtt_since_ns = now_ns;
+        self.tune_ns = tuning.due_ns();
+    }
+
+    /// Once per RTT: a buffer for twice what the application took, as it comes a round trip late,
+    /// and room to double again (`tcp_rcvbuf_grow`).
+    #[cold]
+    fn tune(&mut self, now_ns: u64) {
+        let unread = self.readable();
+        let beyond = self.queue.end().saturating_sub(self.next);
+        let Some(tuning) = &mut self.tuning else {
+            return;
+        };
+        let copied = (self.taken - tuning.from).saturating_sub(unread);
         if copied > tuning.space {
-            if let Some(memory) = &mut self.memory {
-                memory.grow_buffer(copied, 0);
+            let before = replace(&mut tuning.space, copied).max(1);
+            match &mut self.memory {
+                Some(memory) => memory.grow_buffer(copied, beyond),
+                None => {
+                    let growth = 2 * copied * (copied - before) / before;
+                    let wanted = 2 * copied + 2 * growth + beyond;
+                    self.buffer = self.buffer.max(wanted.min(tuning.most));
+                }
             }
-            let growth = (copied - tuning.space) * 2 * copied / tuning.space.max(1);
-            let wanted = 2 * copied + 16 * u64::from(self.announced) + growth;
-            self.buffer = self.buffer.max(wanted.min(tuning.most));
-            tuning.space = copied;
         }
         tuning.from = self.taken;
         tuning.since_ns = now_ns;
