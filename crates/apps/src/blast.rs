@@ -7,6 +7,7 @@
 
 use std::{mem, net::SocketAddr};
 
+use sluicegate_core::number::narrow;
 use sluicegate_scenario::workload::{
     Report,
     plan::{SenderReport, Span},
@@ -83,7 +84,7 @@ impl Blaster {
         };
         let elapsed = now - blast.begun_ns;
         let due = u128::from(self.rate_bps) * u128::from(elapsed) / 8_000_000_000;
-        blast.send(io, due as u64, self.span_bytes)?;
+        blast.send(io, narrow::<u64>(due), self.span_bytes)?;
         io.timer(now + TICK_NS, TICK);
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use sluicegate_core::number::narrow;
 use sluicegate_scenario::workload::{Report, plan::Span};
 
 use crate::{
@@ -63,7 +64,7 @@ impl Source {
         }
         let elapsed = now - self.connected_ns;
         let allowed = u128::from(rate_bps) * u128::from(elapsed) / 8_000_000_000;
-        let due = (allowed as u64).saturating_sub(self.written_bytes);
+        let due = narrow::<u64>(allowed).saturating_sub(self.written_bytes);
         self.written_bytes += io.write(socket, due);
         io.timer(now + TICK_NS, TICK);
     }

@@ -6,6 +6,7 @@ use std::{
     net::SocketAddr,
 };
 
+use sluicegate_core::number::index;
 use sluicegate_scenario::workload::plan::{Connections, QuerySizes};
 
 use crate::io::{self, Io, MessageHeader, SocketId};
@@ -124,14 +125,14 @@ impl Calls {
 
     /// A line's connection is established.
     pub fn connected<I: Io>(&mut self, io: &mut I, key: u64) {
-        let index = (key - self.keys) as usize;
+        let index = index(key - self.keys);
         self.lines[index].established = true;
         self.write(io, index);
     }
 
     /// A line has room again.
     pub fn writable<I: Io>(&mut self, io: &mut I, key: u64) {
-        self.write(io, (key - self.keys) as usize);
+        self.write(io, index(key - self.keys));
     }
 
     fn write<I: Io>(&mut self, io: &mut I, index: usize) {
@@ -156,7 +157,7 @@ impl Calls {
 
     /// Something has arrived on a line: the calls that are answered.
     pub fn readable<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) -> Vec<u64> {
-        let index = (key - self.keys) as usize;
+        let index = index(key - self.keys);
         let mut answered = Vec::new();
         let line = &mut self.lines[index];
         let bytes = io.read_messages(socket);

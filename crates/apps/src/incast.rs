@@ -2,6 +2,7 @@
 
 use std::{mem, net::SocketAddr};
 
+use sluicegate_core::number::index;
 use sluicegate_scenario::workload::{
     Report,
     plan::{self, CompletionReport, Span},
@@ -115,19 +116,19 @@ impl Actor for Requester {
     }
 
     fn connected<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
-        self.responders[key as usize].socket = Some(socket);
+        self.responders[index(key)].socket = Some(socket);
         if self.is_connected() {
             io.timer(self.span.begin_ns, 0);
         }
     }
 
     fn readable<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
-        let responder = &mut self.responders[key as usize];
+        let responder = &mut self.responders[index(key)];
         let bytes = io.read(socket, responder.awaited);
         responder.meter.count(io.plan(), io.now_ns(), bytes);
         responder.awaited -= bytes;
         if bytes > 0 && responder.awaited == 0 {
-            return self.answered(io, key as usize);
+            return self.answered(io, index(key));
         }
         io::ended(io, socket, responder.flow);
     }

@@ -7,6 +7,7 @@
 //! An [`App`] never blocks: a world tells it what happened ([`Actor`]) and it acts through [`Io`],
 //! which each world implements on its own sockets. What it saw becomes a part of its tenant's
 //! report. Calls are generic: each world has a copy of every role compiled for its sockets.
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 mod blast;
 mod bulk;

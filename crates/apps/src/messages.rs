@@ -6,6 +6,7 @@
 
 use std::{collections::VecDeque, net::SocketAddr};
 
+use sluicegate_core::number::{self, index, narrow};
 use sluicegate_scenario::workload::{
     Report,
     plan::{self, Arrival, CompletionReport, Connections, Schedule, Span},
@@ -150,7 +151,7 @@ impl Source {
 
     fn answered<I: Io>(&mut self, io: &mut I, index: usize, count: u64) {
         let connection = &mut self.connections[index];
-        let count = (count as usize).min(connection.sent.len());
+        let count = number::index(count).min(connection.sent.len());
         connection.sent.drain(..count);
         if self.policy == Connections::PerMessage && connection.idle() {
             if let Some(socket) = connection.socket.take() {
@@ -179,31 +180,32 @@ impl Actor for Source {
     }
 
     fn connected<I: Io>(&mut self, io: &mut I, _: SocketId, key: u64) {
-        self.connections[key as usize].established = true;
-        self.write(io, key as usize);
+        self.connections[index(key)].established = true;
+        self.write(io, index(key));
     }
 
     fn readable<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
         let count = io.read(socket, u64::MAX);
-        let connection = &self.connections[key as usize];
+        let connection = &self.connections[index(key)];
         if connection.socket != Some(socket) {
             return; // one that is closed
         }
         let flow = self.peers[connection.peer].0;
         if count > 0 {
-            self.answered(io, key as usize, count);
+            self.answered(io, index(key), count);
         } else {
             io::ended(io, socket, flow);
         }
     }
 
     fn writable<I: Io>(&mut self, io: &mut I, _: SocketId, key: u64) {
-        self.write(io, key as usize);
+        self.write(io, index(key));
     }
 
     fn timer<I: Io>(&mut self, io: &mut I, _: u64) {
         if let Schedule::Closed { parallel, .. } = self.schedule {
-            return (0..parallel.min(self.peers.len() as u32)).for_each(|_| self.next_transfer(io));
+            return (0..parallel.min(narrow::<u32>(self.peers.len())))
+                .for_each(|_| self.next_transfer(io));
         }
         if let Some(arrival) = self.arrival() {
             self.start(io, arrival);
@@ -276,7 +278,7 @@ impl Actor for Sink {
     fn readable<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
         let bytes = io.read_messages(socket);
         self.meter.count(io.plan(), io.now_ns(), bytes);
-        let received = &mut self.received[key as usize];
+        let received = &mut self.received[index(key)];
         *received += bytes;
         while let Some(header) = io.take_message(socket, received) {
             if io.measured(header.tag) {

@@ -2,6 +2,7 @@
 
 use std::mem;
 
+use sluicegate_core::number::index;
 use sluicegate_scenario::workload::plan::{Plan, ReceiverReport};
 
 /// The counts of a receiver of one flow.
@@ -34,7 +35,7 @@ impl Meter {
         if plan.verify {
             self.report.verified_bytes += bytes;
         }
-        let bin = (now_ns / plan.series_interval_ns.max(1)) as usize;
+        let bin = index(now_ns / plan.series_interval_ns.max(1));
         if self.bins.len() <= bin {
             self.bins.resize(bin + 1, 0);
         }

@@ -3,6 +3,7 @@
 
 use std::{mem, net::SocketAddr};
 
+use sluicegate_core::number::index;
 use sluicegate_scenario::workload::{
     Report,
     plan::{RttReport, Span},
@@ -137,7 +138,7 @@ impl Echo {
     }
 
     fn write<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
-        let exchange = &mut self.exchanges[key as usize];
+        let exchange = &mut self.exchanges[index(key)];
         if exchange.unsent > 0 {
             exchange.unsent -= io.write(socket, exchange.unsent);
         }
@@ -156,7 +157,7 @@ impl Actor for Echo {
 
     fn readable<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
         let bytes = io.read(socket, u64::MAX);
-        let exchange = &mut self.exchanges[key as usize];
+        let exchange = &mut self.exchanges[index(key)];
         exchange.gathered += bytes;
         while exchange.gathered >= self.bytes {
             exchange.gathered -= self.bytes;

@@ -6,6 +6,7 @@ use std::{
     net::SocketAddr,
 };
 
+use sluicegate_core::number::index;
 use sluicegate_scenario::workload::{
     Report,
     plan::{self, CompletionReport, Connections, Query, QuerySizes},
@@ -73,7 +74,7 @@ impl Actor for Aggregator {
                 continue;
             }
             self.missing.remove(&number);
-            let begin_ns = self.queries[number as usize].at_ns;
+            let begin_ns = self.queries[index(number)].at_ns;
             if io.measured(begin_ns) {
                 self.samples_us.push((io.now_ns() - begin_ns) as f64 / 1e3);
             }
@@ -104,7 +105,7 @@ impl Actor for Aggregator {
     fn finish<I: Io>(&mut self, io: &mut I, report: &mut Report) {
         let broken = self.calls.broken(io);
         let begins = self.missing.keys();
-        let begins = begins.map(|number| (self.queries[*number as usize].at_ns, number));
+        let begins = begins.map(|number| (self.queries[index(*number)].at_ns, number));
         let open = begins.filter(|(begin_ns, _)| io.measured(*begin_ns));
         let open_us = open.map(|(begin_ns, number)| {
             plan::open_us(begin_ns, io.now_ns(), broken.contains(number))
@@ -227,7 +228,7 @@ impl Server {
     }
 
     fn read<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
-        let index = key as usize;
+        let index = index(key);
         let bytes = io.read_messages(socket);
         if self.served[index].socket != Some(socket) {
             return;
@@ -292,8 +293,8 @@ impl Actor for Server {
     fn writable<I: Io>(&mut self, io: &mut I, socket: SocketId, key: u64) {
         if self.calls.owns(key) {
             self.calls.writable(io, key);
-        } else if self.served[key as usize].socket == Some(socket) {
-            self.write(io, key as usize);
+        } else if self.served[index(key)].socket == Some(socket) {
+            self.write(io, index(key));
         }
     }
 

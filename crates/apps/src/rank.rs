@@ -12,6 +12,7 @@ use std::{
 };
 
 use prefetch_index::prefetch_index;
+use sluicegate_core::number::{index, low_half, narrow};
 use sluicegate_program::{self as program, Kind, Matcher, Message, Progress};
 use sluicegate_scenario::workload::{
     Report,
@@ -442,7 +443,7 @@ impl Rank {
 
     /// Opens sockets for datagrams to all partners. A rank listens for each on a port of its own.
     fn open_datagrams<I: Io>(&mut self, io: &mut I) {
-        let port = self.port + self.me as u16;
+        let port = self.port + narrow::<u16>(self.me);
         for index in 0..self.lines.len() {
             let address = self.partners[index].address.ip();
             let socket = io.open_datagrams((address, port).into(), u64::MAX);
@@ -458,7 +459,7 @@ impl Rank {
                 let message = Message {
                     source,
                     tag: (header.tag >> 32) as u32,
-                    operation: header.tag as u32,
+                    operation: low_half(header.tag),
                     bytes: header.bytes.saturating_sub(HEADER_BYTES),
                     waits: header.class == class::REQUEST,
                 };
@@ -472,7 +473,7 @@ impl Rank {
                 }
             }
             class::GRANT => {
-                let (send, awaited) = (header.tag as u32, (header.tag >> 32) as u32);
+                let (send, awaited) = (low_half(header.tag), (header.tag >> 32) as u32);
                 if let Some(times) = self
                     .times
                     .get_mut(send as usize)
@@ -484,7 +485,7 @@ impl Rank {
             }
             class::DATA => {
                 let granted = &mut self.granted[index];
-                let send = header.tag as u32;
+                let send = low_half(header.tag);
                 let at = granted.iter().position(|(of, _)| *of == send);
                 if let Some((_, receive)) = at.and_then(|at| granted.remove(at)) {
                     let bytes = header.bytes.saturating_sub(HEADER_BYTES);
@@ -514,7 +515,7 @@ impl Rank {
         *received += io.read_messages(socket);
         let hello = io.take_message(socket, received)?;
         let received = self.strangers.remove(&socket)?;
-        let index = self.line(hello.tag as u32)?;
+        let index = self.line(low_half(hello.tag))?;
         io.set_key(socket, index as u64);
         self.lines[index].received = received;
         self.joined(io, index, socket);
@@ -528,7 +529,7 @@ impl Actor for Rank {
             return io.listen(self.port, UNKNOWN);
         }
         for index in 0..self.lines.len() {
-            let port = self.port + self.partners[index].rank as u16;
+            let port = self.port + narrow::<u16>(self.partners[index].rank);
             if let Err(why) = io.bind_message_datagrams(port, index as u64) {
                 io.note(why);
             }
@@ -543,7 +544,7 @@ impl Actor for Rank {
         if key == UNKNOWN {
             return; // its first message is awaited
         }
-        let index = key as usize;
+        let index = index(key);
         self.lines[index].queue.push_front(Outgoing {
             header: MessageHeader {
                 bytes: HEADER_BYTES,
@@ -565,13 +566,13 @@ impl Actor for Rank {
                 None => return,
             },
             key if self.way != Way::Connection => {
-                self.read_datagrams(io, socket, key as usize);
-                key as usize
+                self.read_datagrams(io, socket, index(key));
+                index(key)
             }
             key => {
                 let bytes = io.read_messages(socket);
-                self.lines[key as usize].received += bytes;
-                key as usize
+                self.lines[index(key)].received += bytes;
+                index(key)
             }
         };
         while let Some(header) = io.take_message(socket, &mut self.lines[index].received) {
@@ -582,14 +583,14 @@ impl Actor for Rank {
 
     fn writable<I: Io>(&mut self, io: &mut I, _: SocketId, key: u64) {
         if key != UNKNOWN {
-            self.write(io, key as usize);
+            self.write(io, index(key));
             self.go_on(io);
         }
     }
 
     fn timer<I: Io>(&mut self, io: &mut I, key: u64) {
         if key != OPEN {
-            return self.computed(io, key as usize);
+            return self.computed(io, index(key));
         }
         if self.way != Way::Connection {
             self.open_datagrams(io);

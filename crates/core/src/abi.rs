@@ -2,6 +2,8 @@
 
 use std::mem::{offset_of, size_of};
 
+use crate::number::narrow;
+
 /// Most rules in one compiled policy.
 pub const RULES_MAX: usize = 64;
 /// Places for rules: two policies that have nothing in common find room.
@@ -276,7 +278,7 @@ impl PolicyTable {
         let Some(entry) = self.order.get_mut(self.rules_count as usize) else {
             return;
         };
-        *entry = slot as u8;
+        *entry = narrow::<u8>(slot);
         self.rules_count += 1;
         self.slots[slot] = rule;
         if rule.scope_id == 0 {

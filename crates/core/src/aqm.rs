@@ -4,6 +4,8 @@
 
 use std::mem::{offset_of, size_of};
 
+use crate::number::{at_most, whole};
+
 /// How a queue treats what arrives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Aqm {
@@ -214,7 +216,7 @@ fn check_red(min_bytes: u32, max_bytes: u32, p_max: f64, weight: f64) -> Result<
 }
 
 fn q20(fraction: f64) -> u32 {
-    (fraction * f64::from(1 << 20)).round() as u32
+    at_most::<u32>(whole((fraction * f64::from(1 << 20)).round()))
 }
 
 fn nanoseconds(bytes: u32, rate_bps: u64) -> u32 {

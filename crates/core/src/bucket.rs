@@ -2,7 +2,10 @@
 
 #![allow(unsafe_code)]
 
-use crate::abi::{BUCKET_ENFORCE, Bucket};
+use crate::{
+    abi::{BUCKET_ENFORCE, Bucket},
+    number::narrow,
+};
 
 unsafe extern "C" {
     fn sluice_bucket_next(bucket: &Bucket, full_ns: u64, bytes: u32, now_ns: u64) -> u64;
@@ -35,7 +38,13 @@ impl Bucket {
 /// index of `CLASS_NAMES`.
 pub fn classify(why: usize, frame: &[u8]) -> usize {
     // SAFETY: reads within the length that it is told.
-    unsafe { sluice_classify(why as u32, frame.as_ptr(), frame.len() as u32) as usize }
+    unsafe {
+        sluice_classify(
+            narrow::<u32>(why),
+            frame.as_ptr(),
+            narrow::<u32>(frame.len()),
+        ) as usize
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use std::{fmt, mem::offset_of, str::FromStr};
 
-use crate::abi::Params;
+use crate::{abi::Params, number::low_half};
 
 /// The help that an algorithm needs of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -307,7 +307,7 @@ impl Cc {
 
     /// DCTCP's α, 0..=1, where [`Algorithm::has_alpha`]; else meaningless.
     pub fn alpha(&self) -> f64 {
-        let alpha_q20 = self.word[0] as u32;
+        let alpha_q20 = low_half(self.word[0]);
         f64::from(alpha_q20) / f64::from(crate::abi::ONE_Q20)
     }
 }

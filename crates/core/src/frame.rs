@@ -16,6 +16,7 @@ use std::{
 use crate::{
     abi::FlowKey,
     host::OPTION_BYTES,
+    number::narrow,
     segment::{Direction, Segment, Verdict, ecn, edit, option, tcp},
 };
 
@@ -165,7 +166,7 @@ impl Packet {
         if verdict.edits & edit::ADD_FEEDBACK != 0 {
             seg.set_feedback(verdict);
             seg.feedback_at = seg.header_len;
-            self.lengthen(OPTION_BYTES as i8);
+            self.lengthen(narrow::<i8>(OPTION_BYTES));
         }
     }
 
@@ -182,7 +183,7 @@ impl Packet {
     pub fn take_back(&mut self, verdict: &Verdict) {
         if verdict.edits & edit::ADD_FEEDBACK != 0 {
             self.segment.options &= !option::FEEDBACK;
-            self.lengthen(-(OPTION_BYTES as i8));
+            self.lengthen(-narrow::<i8>(OPTION_BYTES));
         }
     }
 
@@ -269,7 +270,8 @@ impl Packet {
         }
         let to = fack.as_mut_ptr();
         // SAFETY: the headers are within `data`; the buffer is as long as the call is told.
-        let bytes = unsafe { sluice_frame_fack(self, frame, verdict, to, FACK_BYTES as u32) };
+        let bytes =
+            unsafe { sluice_frame_fack(self, frame, verdict, to, narrow::<u32>(FACK_BYTES)) };
         fack.truncate(bytes as usize);
         (!fack.is_empty()).then_some(fack)
     }
@@ -287,8 +289,12 @@ impl Packet {
     fn has_places(&self, edits: u16) -> bool {
         let seg = &self.segment;
         let ends = [
-            (edit::STRIP_FEEDBACK, seg.feedback_at, OPTION_BYTES as u8),
-            (edit::STRIP_PEER, seg.peer_at, OPTION_BYTES as u8),
+            (
+                edit::STRIP_FEEDBACK,
+                seg.feedback_at,
+                narrow::<u8>(OPTION_BYTES),
+            ),
+            (edit::STRIP_PEER, seg.peer_at, narrow::<u8>(OPTION_BYTES)),
             (edit::HIDE_MPTCP, seg.mptcp_at, seg.mptcp_len),
             (edit::MSS, seg.mss_at, 4),
             (edit::BLANK_REST, seg.end_at, 0),

@@ -17,6 +17,7 @@ pub use crate::segment::{Action, Direction, Segment, Verdict, ecn, edit, option,
 
 use crate::{
     abi::{Blackhole, COUNTER_NAMES, Flow, FlowKey, HalfOpen, PolicyTable, Remembered, Scope},
+    number::narrow,
     path::Path,
 };
 
@@ -127,12 +128,12 @@ impl Host {
             sluice_host_frame(
                 &mut *self.0,
                 frame.as_mut_ptr(),
-                capacity - OPTION_BYTES as u32,
+                capacity - narrow::<u32>(OPTION_BYTES),
                 capacity,
                 direction as u32,
                 now_ns,
                 fack.as_mut_ptr(),
-                FACK_BYTES as u32,
+                narrow::<u32>(FACK_BYTES),
                 &mut result,
             );
         }

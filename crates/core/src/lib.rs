@@ -1,4 +1,5 @@
 //! Safe Rust face of the freestanding C core.
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 pub mod abi;
 pub mod aqm;
@@ -8,6 +9,7 @@ pub mod frame;
 pub mod hash;
 pub mod host;
 pub mod life;
+pub mod number;
 pub mod path;
 pub mod plain;
 pub mod segment;

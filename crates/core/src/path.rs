@@ -3,7 +3,10 @@
 
 #![allow(unsafe_code)]
 
-use crate::abi::{FlowKey, HashKey};
+use crate::{
+    abi::{FlowKey, HashKey},
+    number::narrow,
+};
 
 unsafe extern "C" {
     fn sluice_path_of(flow: *const FlowKey, key: *const HashKey) -> u32;
@@ -43,7 +46,7 @@ impl Paths {
     pub fn place(&self, flow: &FlowKey) -> u16 {
         // SAFETY: both are valid for reads of their C size, and nothing else is touched.
         let place = unsafe { sluice_path_of(flow, &self.key) };
-        (place % PATHS as u32) as u16
+        narrow::<u16>(place % narrow::<u32>(PATHS))
     }
 
     /// The path there.

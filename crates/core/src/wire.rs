@@ -3,6 +3,8 @@
 
 #![allow(unsafe_code)]
 
+use crate::number::narrow;
+
 pub use crate::host::OPTION_BYTES;
 
 unsafe extern "C" {
@@ -52,7 +54,7 @@ pub fn tcp_checksum_v6(ip: &[u8; IPV6_BYTES], segment: &[u8]) -> [u8; 2] {
 
 fn tcp_checksum(ip: *const u8, ipv6: u32, segment: &[u8]) -> [u8; 2] {
     // No IP packet is longer; what is beyond would not be in its checksum.
-    let length = segment.len().min(usize::from(u16::MAX)) as u32;
+    let length = narrow::<u32>(segment.len().min(usize::from(u16::MAX)));
     // SAFETY: `ip` is the whole header of its version, and no more than the segment is read.
     unsafe { sluice_tcp_checksum(ip, ipv6, segment.as_ptr(), length) }.to_ne_bytes()
 }

@@ -709,7 +709,7 @@ impl<F: CeeFrame> Fabric for Converged<F> {
     fn set_rate(&mut self, port: PortId, rate_bps: u64, now_ps: u64) {
         debug_assert!(self.links(port).is_some(), "only links have a rate to set");
         self.cee.catch_up(&mut self.ports.pool, port, now_ps);
-        self.cee.set_rate(port, rate_bps);
+        self.cee.set_rate(port, rate_bps, now_ps);
     }
 
     fn set_impairment(&mut self, port: PortId, impairment: Impairment) {

@@ -5,6 +5,8 @@
 
 use std::{collections::VecDeque, fmt};
 
+use sluicegate_core::number::ordinal;
+
 /// A node's number in its graph: hosts come first, in their order, then switches. Only [`Graph`]
 /// knows which of them it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,7 +54,7 @@ impl From<SwitchId> for Node {
 impl NodeId {
     /// The node with this index.
     pub const fn at(index: usize) -> Self {
-        Self(index as u32)
+        Self(ordinal(index))
     }
 
     /// The index of this node in a list of all nodes.
@@ -68,12 +70,12 @@ macro_rules! indices {
         impl $id {
             #[doc = concat!("The ", $one, " with this index.")]
             pub const fn at(index: usize) -> Self {
-                Self(index as u32)
+                Self(ordinal(index))
             }
 
             #[doc = concat!("The first `count` ", $all, ", in order.")]
             pub fn first(count: usize) -> impl ExactSizeIterator<Item = Self> + Clone {
-                (0..count as u32).map(Self)
+                (0..ordinal(count)).map(Self)
             }
 
             #[doc = concat!("The items of a list of all ", $all, ", each with its ", $one, ".")]
@@ -108,7 +110,7 @@ impl PortId {
     /// The port of a link that transmits from its first node (`forward`) or from its second.
     #[inline]
     pub const fn of_link(link: usize, forward: bool) -> Self {
-        Self(2 * link as u32 + !forward as u32)
+        Self(2 * ordinal(link) + !forward as u32)
     }
 
     /// The two ports of a link: from its first node, and from its second.
@@ -124,7 +126,7 @@ impl PortId {
 
     /// The first `count` ports, in order.
     pub fn first(count: usize) -> impl ExactSizeIterator<Item = Self> {
-        (0..count as u32).map(Self)
+        (0..ordinal(count)).map(Self)
     }
 
     /// The items of a list of all ports, each with its port.
@@ -191,7 +193,7 @@ impl PortMap {
         let local = PortId::of_link(links, true);
         Self {
             local,
-            stack: PortId(local.0 + hosts as u32),
+            stack: PortId(local.0 + ordinal(hosts)),
         }
     }
 

@@ -1,5 +1,7 @@
 //! A histogram of sizes or times: exact below 64, to 3 % above.
 
+use sluicegate_core::number::{index, narrow, whole};
+
 /// log2 of the bins per power of two.
 const SUB_BITS: u32 = 5;
 const BINS: usize = ((48 - SUB_BITS) << SUB_BITS) as usize;
@@ -34,7 +36,7 @@ impl Histogram {
     /// The smallest value that a fraction `q` does not exceed, 0 < `q` <= 1; 0 if none came.
     pub fn quantile(&self, q: f64) -> f64 {
         let total: u64 = self.0.iter().map(|&count| u64::from(count)).sum();
-        let rank = ((q * total as f64).ceil() as u64).max(1);
+        let rank = whole((q * total as f64).ceil()).max(1);
         let mut seen = 0;
         let found = self.0.iter().position(|&count| {
             seen += u64::from(count);
@@ -47,16 +49,16 @@ impl Histogram {
 fn bin(value: u64) -> usize {
     let high = 63 - (value | 1).leading_zeros();
     if high <= SUB_BITS {
-        return value as usize;
+        return index(value);
     }
     let shift = high - SUB_BITS;
     let bin = (u64::from(shift) << SUB_BITS) + (value >> shift);
-    (bin as usize).min(BINS - 1)
+    index(bin).min(BINS - 1)
 }
 
 /// The middle of a bin.
 fn middle(bin: usize) -> u64 {
-    let shift = (bin >> SUB_BITS).saturating_sub(1) as u32;
+    let shift = narrow::<u32>((bin >> SUB_BITS).saturating_sub(1));
     if shift == 0 {
         return bin as u64;
     }

@@ -4,7 +4,9 @@
 //! queue and wire in one ([`Ports`]); a [`Graph`] has nodes and links, [`Routes`] choose a packet's
 //! port at each switch. The driver of a network uses the same [`contract`] for [`Plain`] and
 //! [`Converged`].
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
+mod carried;
 pub mod cee;
 pub mod contract;
 mod converged;

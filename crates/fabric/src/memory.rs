@@ -1,5 +1,7 @@
 //! The packet memory that the ports of a switch share.
 
+use sluicegate_core::number::whole;
+
 use crate::graph::PortId;
 
 /// How much of the memory one port may take.
@@ -14,7 +16,7 @@ pub struct SharedMemory {
 }
 
 /// Which memory a port belongs to.
-pub type MemoryId = u16;
+pub type MemoryId = u32;
 
 /// A memory and the ports that had something in it when it was looked at last.
 pub(crate) struct Memory {
@@ -35,7 +37,7 @@ impl Memory {
     pub(crate) fn admits(&self, used_bytes: u64, backlog_bytes: u64, bytes: u64) -> bool {
         let free = self.shape.limit_bytes.saturating_sub(used_bytes);
         let threshold = match self.shape.alpha {
-            Some(alpha) => (alpha * free as f64) as u64,
+            Some(alpha) => whole(alpha * free as f64),
             None => u64::MAX,
         };
         bytes <= free && backlog_bytes < threshold

@@ -239,8 +239,8 @@ impl<F: Frame + Copy> Fabric for Plain<F> {
         self.ports.set_up(port, up, now_ps);
     }
 
-    fn set_rate(&mut self, port: PortId, rate_bps: u64, _now_ps: u64) {
-        self.ports.set_rate(port, rate_bps);
+    fn set_rate(&mut self, port: PortId, rate_bps: u64, now_ps: u64) {
+        self.ports.set_rate(port, rate_bps, now_ps);
     }
 
     fn set_impairment(&mut self, port: PortId, impairment: Impairment) {

@@ -4,6 +4,8 @@
 
 use prefetch_index::prefetch_index;
 
+use sluicegate_core::number::{index, narrow};
+
 use crate::port::Frame;
 
 /// A frame's place.
@@ -58,7 +60,7 @@ impl<F> Pool<F> {
             // Not a function of its own: a frame that is passed on is first made elsewhere.
             None => {
                 self.nodes.push(node);
-                self.nodes.len() as Handle - 1
+                narrow::<Handle>(self.nodes.len()) - 1
             }
         }
     }
@@ -71,7 +73,7 @@ impl<F> Pool<F> {
 
     /// Frames in the pool, counted one by one.
     pub fn len(&self) -> usize {
-        self.nodes.len() - self.count(self.free) as usize
+        self.nodes.len() - index(self.count(self.free))
     }
 
     /// True if nothing is under way.

@@ -6,9 +6,13 @@
 //! are not known for a queue that can be paused or that serves several classes: see [`crate::cee`].
 
 use prefetch_index::prefetch_index;
-use sluicegate_core::aqm::{AqmParams, Arrival, Arriving, Red};
+use sluicegate_core::{
+    aqm::{AqmParams, Arrival, Arriving, Red},
+    number::{at_most, narrow},
+};
 
 use crate::{
+    carried::{Period, Sent},
     graph::PortId,
     impair::{Fate, Impaired, Impairment},
     memory::{Memory, MemoryId, SharedMemory},
@@ -140,13 +144,13 @@ struct Hot {
     /// First frame that had not left when the backlog was last computed, and the bytes from there
     /// on.
     leaving: Handle,
-    backlog_bytes: u32,
+    backlog_bytes: u64,
     /// When the first one arrives.
     first_ps: u64,
     free_ps: u64,
     accepted: u64,
     accepted_bytes: u64,
-    class: u16,
+    class: u32,
     /// Flags of the rare cases; 0 = an ordinary port.
     unusual: u8,
 }
@@ -159,6 +163,10 @@ struct Cold {
     duplicates: u64,
     seed: u64,
     memory: MemoryId,
+    /// Since the rate was set last, or the link failed.
+    period: Period,
+    /// The first period in which the port has sent more than its rate allows.
+    excess: Option<String>,
     impaired: Option<Box<Impaired>>,
 }
 
@@ -208,13 +216,15 @@ impl<F: Frame> Ports<F> {
             duplicates: 0,
             seed,
             memory: 0,
+            period: Period::new(config.rate_bps),
+            excess: None,
             impaired: None,
         });
-        PortId(self.hot.len() as u32 - 1)
+        PortId(narrow::<u32>(self.hot.len()) - 1)
     }
 
     /// The number of ports made like this one.
-    fn class(&mut self, config: PortConfig) -> u16 {
+    fn class(&mut self, config: PortConfig) -> u32 {
         let known = self.classes.iter().position(|class| class.config == config);
         let class = known.unwrap_or_else(|| {
             let rate_bps = u128::from(config.rate_bps.max(1));
@@ -227,20 +237,49 @@ impl<F: Frame> Ports<F> {
             });
             self.classes.len() - 1
         });
-        class as u16
+        narrow(class)
     }
 
     /// The rate of frames offered now, in bits per second.
     pub fn rate_bps(&self, port: PortId) -> u64 {
         let class = self.hot[port.index()].class;
-        self.classes[usize::from(class)].config.rate_bps
+        self.classes[class as usize].config.rate_bps
     }
 
     /// Sets the rate of frames offered from now on, in bits per second. Frames that wait already
     /// keep the departure times that they have.
-    pub fn set_rate(&mut self, port: PortId, rate_bps: u64) {
-        let config = self.classes[usize::from(self.hot[port.index()].class)].config;
+    pub fn set_rate(&mut self, port: PortId, rate_bps: u64, now_ps: u64) {
+        self.begin_period(port, now_ps, rate_bps);
+        let config = self.classes[self.hot[port.index()].class as usize].config;
         self.hot[port.index()].class = self.class(PortConfig { rate_bps, ..config });
+    }
+
+    /// Checks the period that ends now, or with the last frame that waits; a further one begins.
+    fn begin_period(&mut self, port: PortId, now_ps: u64, rate_bps: u64) {
+        let checked = self.check_rate(port);
+        let mut sent = self.sent(port);
+        sent.until_ps = sent.until_ps.max(now_ps);
+        let cold = &mut self.cold[port.index()];
+        cold.excess = cold.excess.take().or(checked.err());
+        cold.period = Period::after(sent, rate_bps);
+    }
+
+    /// What the port has sent when all frames that it has accepted have left.
+    fn sent(&self, port: PortId) -> Sent {
+        let hot = &self.hot[port.index()];
+        let overhead = self.classes[hot.class as usize].config.overhead_bytes;
+        Sent {
+            frames: hot.accepted,
+            bytes: hot.accepted_bytes + hot.accepted * u64::from(overhead),
+            until_ps: hot.free_ps,
+        }
+    }
+
+    /// Checks that the port has sent no more than its rate allows.
+    fn check_rate(&self, port: PortId) -> Result<(), String> {
+        let class = &self.classes[self.hot[port.index()].class as usize];
+        let cold = &self.cold[port.index()];
+        cold.period.check(self.sent(port), class.config.burst_ps)
     }
 
     /// The far end of this port belongs to another part of the run, which is handed every frame
@@ -261,7 +300,7 @@ impl<F: Frame> Ports<F> {
     /// Releases the frames that have left for a far end in another part.
     fn forget_left(&mut self, port: PortId, now_ps: u64) {
         let hot = &self.hot[port.index()];
-        let delay_ps = self.classes[usize::from(hot.class)].config.delay_ps;
+        let delay_ps = self.classes[hot.class as usize].config.delay_ps;
         let left_by = now_ps.saturating_add(delay_ps);
         while self.hot[port.index()].first != NIL && self.hot[port.index()].first_ps <= left_by {
             let Some((frame, _)) = self.arrive(port, u64::MAX) else {
@@ -329,12 +368,10 @@ impl<F: Frame> Ports<F> {
     /// [`Ports::backlog_bytes`] of a busy port.
     #[inline(never)]
     fn waiting_bytes(&mut self, port: PortId, now_ps: u64) -> u64 {
-        let delay_ps = self.classes[usize::from(self.hot[port.index()].class)]
+        let delay_ps = self.classes[self.hot[port.index()].class as usize]
             .config
             .delay_ps;
-        self.hot[port.index()]
-            .drain(&self.pool, now_ps, delay_ps)
-            .into()
+        self.hot[port.index()].drain(&self.pool, now_ps, delay_ps)
     }
 
     /// Offers a frame to a port. Returns its fate; a dropped frame is still in the pool.
@@ -354,14 +391,14 @@ impl<F: Frame> Ports<F> {
             ..
         } = self;
         let (hot, at) = (&mut hot[port.index()], port.index());
-        let class = &classes[usize::from(hot.class)];
+        let class = &classes[hot.class as usize];
         if hot.free_ps <= now_ps {
             (hot.leaving, hot.backlog_bytes) = (NIL, 0);
         }
         let bytes = pool[frame].bytes();
         // Below this backlog a frame is neither dropped nor marked, even if frames that have left
         // since are counted: no need to compute the exact backlog.
-        if u64::from(hot.backlog_bytes) + u64::from(bytes) > class.harmless_bytes {
+        if hot.backlog_bytes + u64::from(bytes) > class.harmless_bytes {
             let cold = &mut cold[at];
             if let Some(cause) = hot.judge((cold, class), pool, now_ps, frame) {
                 cold.drops[cause as usize] += 1;
@@ -377,7 +414,7 @@ impl<F: Frame> Ports<F> {
             hot.depart((&mut cold[at], class), pool, now_ps, serialization_ps)
         };
         pool.sent(frame, arrival_ps);
-        hot.backlog_bytes += bytes;
+        hot.backlog_bytes += u64::from(bytes);
         hot.accepted += 1;
         hot.accepted_bytes += u64::from(bytes);
         if hot.leaving == NIL {
@@ -402,7 +439,7 @@ impl<F: Frame> Ports<F> {
         }
         let (content, next, next_ps) = self.pool.look(frame);
         if hot.leaving == frame {
-            hot.backlog_bytes -= content.bytes();
+            hot.backlog_bytes -= u64::from(content.bytes());
             hot.leaving = next;
         }
         (hot.first, hot.first_ps) = (next, next_ps);
@@ -418,6 +455,7 @@ impl<F: Frame> Ports<F> {
         if up {
             return;
         }
+        self.begin_period(port, now_ps, self.cold[port.index()].period.rate_bps());
         // The part that has the far end counts the frames that were under way to it.
         let lost = u64::from(!self.hot[port.index()].is_away());
         while let Some((frame, _)) = self.arrive(port, u64::MAX) {
@@ -428,6 +466,9 @@ impl<F: Frame> Ports<F> {
             self.lose(port, frame, Drop::Down);
         }
         self.hot[port.index()].free_ps = now_ps;
+        let sent = self.sent(port);
+        let cold = &mut self.cold[port.index()];
+        cold.period = Period::after(sent, cold.period.rate_bps());
     }
 
     fn set_unusual(&mut self, port: PortId, bit: u8, set: bool) {
@@ -443,7 +484,7 @@ impl<F: Frame> Ports<F> {
     /// A memory for ports of one switch to share.
     pub fn add_memory(&mut self, shape: SharedMemory) -> MemoryId {
         self.memories.push(Memory::new(shape));
-        (self.memories.len() - 1) as MemoryId
+        narrow::<MemoryId>(self.memories.len() - 1)
     }
 
     /// From now on the queue of this idle port is in that memory.
@@ -469,23 +510,17 @@ impl<F: Frame> Ports<F> {
     /// Whether the memory that the port shares has room for a frame.
     fn fits_memory(&mut self, port: PortId, now_ps: u64, frame: Handle) -> bool {
         let (hot, classes, pool) = (&mut self.hot, &self.classes, &self.pool);
-        let memory = &mut self.memories[usize::from(self.cold[port.index()].memory)];
+        let memory = &mut self.memories[self.cold[port.index()].memory as usize];
         let mut used = 0;
         memory.busy.retain(|&busy| {
-            let delay_ps = classes[usize::from(hot[busy.index()].class)]
-                .config
-                .delay_ps;
+            let delay_ps = classes[hot[busy.index()].class as usize].config.delay_ps;
             let backlog = hot[busy.index()].drain(pool, now_ps, delay_ps);
-            used += u64::from(backlog);
+            used += backlog;
             backlog > 0
         });
-        let limit = classes[usize::from(hot[port.index()].class)]
-            .config
-            .limit_bytes;
-        let delay_ps = classes[usize::from(hot[port.index()].class)]
-            .config
-            .delay_ps;
-        let backlog = u64::from(hot[port.index()].drain(pool, now_ps, delay_ps));
+        let limit = classes[hot[port.index()].class as usize].config.limit_bytes;
+        let delay_ps = classes[hot[port.index()].class as usize].config.delay_ps;
+        let backlog = hot[port.index()].drain(pool, now_ps, delay_ps);
         let bytes = pool[frame].bytes().into();
         // Where the queue's own limit is reached, that is the cause.
         let fits = backlog + bytes > limit || memory.admits(used, backlog, bytes);
@@ -555,11 +590,15 @@ impl<F: Frame> Ports<F> {
     }
 
     /// Checks that frames under way are in the order of their arrival, and that the backlog is
-    /// that of the frames that had not left when it was last computed.
+    /// that of the frames that had not left when it was last computed; also that the port has sent
+    /// no more than its rate allows.
     ///
     /// # Errors
     /// The first difference.
     pub(crate) fn audit(&self, port: PortId) -> Result<(), String> {
+        let excess = self.cold[port.index()].excess.clone();
+        let rate = excess.map_or_else(|| self.check_rate(port), Err);
+        rate.map_err(|what| format!("port {port} {what}"))?;
         let hot = &self.hot[port.index()];
         let (mut frame, mut last, mut arrival_ps) = (hot.first, NIL, 0);
         let (mut backlog_bytes, mut is_leaving) = (0, false);
@@ -575,7 +614,7 @@ impl<F: Frame> Ports<F> {
         if hot.first != NIL && last != hot.last {
             return Err(format!("port {port} does not know its last frame"));
         }
-        match backlog_bytes == u64::from(hot.backlog_bytes) {
+        match backlog_bytes == hot.backlog_bytes {
             true => Ok(()),
             false => Err(format!(
                 "the queue of port {port} holds {backlog_bytes} bytes but counts {}",
@@ -631,7 +670,7 @@ impl Hot {
         let backlog_bytes = self.drain(pool, now_ps, class.config.delay_ps);
         let frame = &mut pool[frame];
         let bytes = frame.bytes();
-        if u64::from(backlog_bytes) + u64::from(bytes) > class.config.limit_bytes {
+        if backlog_bytes + u64::from(bytes) > class.config.limit_bytes {
             return Some(Drop::Tail);
         }
         let aqm = &class.config.aqm;
@@ -640,7 +679,8 @@ impl Hot {
         }
         let arriving = Arriving {
             now_ns: now_ps / PS_PER_NS,
-            backlog_bytes,
+            // What core compares it with has 32 bits.
+            backlog_bytes: at_most(backlog_bytes),
             bytes,
             ect: frame.is_ect(),
             random: if aqm.kind == 1 { 0 } else { cold.draw() },
@@ -682,7 +722,7 @@ impl Hot {
     }
 
     /// Updates the backlog by the frames that have left the queue; returns the bytes that have not.
-    fn drain<F: Frame>(&mut self, pool: &Pool<F>, now_ps: u64, delay_ps: u64) -> u32 {
+    fn drain<F: Frame>(&mut self, pool: &Pool<F>, now_ps: u64, delay_ps: u64) -> u64 {
         if self.free_ps <= now_ps {
             self.leaving = NIL;
             self.backlog_bytes = 0;
@@ -691,7 +731,7 @@ impl Hot {
         let left_by = now_ps.saturating_add(delay_ps);
         while self.leaving != NIL && pool.arrival_ps(self.leaving) <= left_by {
             let (frame, next, _) = pool.look(self.leaving);
-            self.backlog_bytes -= frame.bytes();
+            self.backlog_bytes -= u64::from(frame.bytes());
             self.leaving = next;
         }
         self.backlog_bytes

@@ -42,7 +42,8 @@ impl Span {
 
     fn flight_bytes(&self, flight_ps: u64) -> u64 {
         let bits = u128::from(flight_ps) * u128::from(self.rate_bps);
-        bits.div_ceil(8 * u128::from(PS_PER_S)) as u64
+        let bytes = bits.div_ceil(8 * u128::from(PS_PER_S));
+        u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 
     /// The headroom in a memory of cells, each of which belongs to one frame: the most bytes of

@@ -8,6 +8,7 @@
 //! [`Demand`] says when a receiver asks its sender to pause a priority, and [`Gate`] what a sender
 //! may send. Their callers pass the time and carry the frames ([`PfcFrame`]). [`Span`] says how
 //! much may still come after a receiver has asked ([`headroom`]).
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 pub mod demand;
 pub mod frame;

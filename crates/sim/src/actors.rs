@@ -4,6 +4,7 @@ mod connection_errors;
 mod sockets;
 
 use sluicegate_apps::{Actor, App};
+use sluicegate_core::number::narrow;
 use sluicegate_fabric::Routing;
 use sluicegate_scenario::workload::{Plan, Report};
 use sluicegate_tcp::Events;
@@ -108,7 +109,7 @@ impl<A: Actor> Actors<A> {
 
     /// Time 0: listeners are opened, first alarms set.
     pub fn begin<F: PacketFabric>(&mut self, net: &mut Net<F>) {
-        for index in 0..self.roles.len() as u32 {
+        for index in 0..narrow::<u32>(self.roles.len()) {
             self.with(net, index, |actor, io| {
                 actor.prepare(io);
                 actor.begin(io);
@@ -173,7 +174,9 @@ impl<A: Actor> Actors<A> {
         let mut reports: Vec<(u32, Report)> = self.plans.iter().map(report).collect();
         for index in 0..self.roles.len() {
             let (_, report) = &mut reports[self.roles[index].plan];
-            self.with(net, index as u32, |actor, io| actor.finish(io, report));
+            self.with(net, narrow::<u32>(index), |actor, io| {
+                actor.finish(io, report)
+            });
         }
         for ((_, report), errors) in reports.iter_mut().zip(self.errors) {
             report.errors = errors.finish(net.now_ns());

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use sluicegate_apps::App;
-use sluicegate_core::{aqm::AqmParams, cc::Algorithm};
+use sluicegate_core::{aqm::AqmParams, cc::Algorithm, number::narrow};
 use sluicegate_fabric::{
     Graph, PortConfig, Ports,
     cee::CeeConfig,
@@ -398,7 +398,7 @@ fn stack(variant: &Variant, tenant: &Described) -> Result<Config> {
         Profile::Linux => Config::linux,
         Profile::Freebsd9 => Config::freebsd9,
     };
-    let mut stack = profile(mss as u16).with(algorithm);
+    let mut stack = profile(narrow::<u16>(mss)).with(algorithm);
     // The lab's tenants run with tcp_no_metrics_save; FreeBSD's hostcache is part of the thesis's
     // model (2.5.3).
     stack.cache = tenant.tcp.profile == Profile::Freebsd9;

@@ -13,6 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use sluicegate_core::number::narrow;
 use sluicegate_fabric::{
     cee::{Notification, PRIORITIES},
     graph::PortId,
@@ -191,7 +192,7 @@ impl Capture {
         if let Some(priority) = priority {
             frame::tag(&mut self.frame, priority);
         }
-        let wire_bytes = self.frame.len() as u32;
+        let wire_bytes = narrow::<u32>(self.frame.len());
         self.frame.truncate(self.snaplen_bytes);
         for index in 0..self.taps(port, side).len() {
             let tap = self.taps(port, side)[index];

@@ -16,9 +16,12 @@ use std::{
 
 use anyhow::{Result, anyhow};
 use sluicegate_apps::{Actor, App};
-use sluicegate_core::abi::{Flow, FlowKey};
+use sluicegate_core::{
+    abi::{Flow, FlowKey},
+    number::index,
+};
 use sluicegate_fabric::{
-    graph::{HostId, PortId},
+    graph::{HostId, Node, PortId},
     port::PortStats,
 };
 use sluicegate_scenario::workload::Report;
@@ -36,6 +39,9 @@ const EVENTS_PER_LOOK: u64 = 1 << 16;
 
 /// Windows between two calls of [`Look`], where windows have few events.
 const WINDOWS_PER_LOOK: u64 = 1 << 12;
+
+/// No frame is longer.
+const LONGEST_BYTES: u64 = 1 << 17;
 
 /// Polls of the barrier before a waiting thread sleeps.
 const SPINS: u32 = 2_000;
@@ -83,6 +89,7 @@ pub struct Engine<A = App, F = Plain> {
     parts: Vec<Part<A, F>>,
     lookahead_ps: u64,
     drive: Drive,
+    slices: u64,
 }
 
 impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
@@ -94,6 +101,7 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
             parts,
             lookahead_ps,
             drive: Drive::Together,
+            slices: 0,
         }
     }
 
@@ -137,7 +145,15 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
 
     fn run_parts(&mut self, until_ps: u64, look: Look<'_>) -> Result<()> {
         while self.now_ps() < until_ps {
-            let slice = self.drive.slice(self.now_ps(), until_ps);
+            self.exchange();
+            // Where nothing happens there is nothing to measure, and no thread to start.
+            let next_ps = self.next_ps();
+            if next_ps >= until_ps {
+                self.pass(until_ps);
+                break;
+            }
+            self.slices += 1;
+            let slice = self.drive.slice(next_ps, until_ps);
             let (events, begun) = (self.events(), Instant::now());
             if slice.together {
                 self.run_together(slice.until_ps, look)?;
@@ -155,8 +171,7 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
         let mut looked = self.events();
         for window in 1u64.. {
             self.exchange();
-            let next = self.parts.iter_mut().map(|part| part.net.next_ps()).min();
-            let begin_ps = next.unwrap_or(u64::MAX);
+            let begin_ps = self.next_ps();
             if begin_ps >= until_ps {
                 break;
             }
@@ -170,10 +185,32 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
                 look(self.hops(), self.now_ps())?;
             }
         }
-        for part in &mut self.parts {
-            part.net.pass(until_ps);
-        }
+        self.pass(until_ps);
         Ok(())
+    }
+
+    /// The time of the next event of any part; `u64::MAX` = none.
+    fn next_ps(&mut self) -> u64 {
+        let next = self.parts.iter_mut().map(|part| part.net.next_ps()).min();
+        next.unwrap_or(u64::MAX)
+    }
+
+    /// All parts have handled every event before this time.
+    fn pass(&mut self, until_ps: u64) {
+        self.parts
+            .iter_mut()
+            .for_each(|part| part.net.pass(until_ps));
+    }
+
+    /// Stretches of time that the parts were driven through, by threads or in turn. Each begins
+    /// with an event.
+    pub fn slices(&self) -> u64 {
+        self.slices
+    }
+
+    /// Events that all parts have handled.
+    pub fn handled(&self) -> u64 {
+        self.events()
     }
 
     /// Hands the exports of each part to the receiving parts, in the order of the exporting parts.
@@ -286,17 +323,41 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
 
     /// Whether no event is pending and no packet is between parts: nothing will ever happen.
     pub fn is_idle(&mut self) -> bool {
-        let mut parts = self.parts.iter_mut();
-        parts.all(|part| part.net.next_ps() == u64::MAX)
+        self.next_ps() == u64::MAX
     }
 
-    /// See [`Net::account`].
+    /// See [`Net::account`]; also that hosts have not received more than was carried to them.
     ///
     /// # Errors
     /// The balance of the first part that has lost a packet.
     pub fn account(&self) -> Result<()> {
         for part in &self.parts {
             part.net.account().map_err(|balance| anyhow!(balance))?;
+        }
+        self.account_for_payload()
+    }
+
+    /// Checks that no host has received more payload than the links and ports to it have carried in
+    /// frames. Stacks count payload, ports the length of frames, which says how long a link is busy.
+    fn account_for_payload(&self) -> Result<()> {
+        let mut carried_bytes = vec![0; self.parts[0].net.hosts.len()];
+        for port in PortId::first(self.layout.next_hops.len()) {
+            if let Node::Host(host) = self.layout.next_hops[port.index()] {
+                let stats = self.stats(port);
+                let doubled = stats.duplicates.saturating_mul(LONGEST_BYTES);
+                carried_bytes[host.index()] += stats.accepted_bytes.saturating_add(doubled);
+            }
+        }
+        for (host, carried_bytes) in HostId::enumerate(&carried_bytes) {
+            let part = self.layout.part_of_host(host);
+            let received_bytes = self.parts[part].net.hosts[host.index()].received_bytes;
+            if received_bytes > *carried_bytes {
+                return Err(anyhow!(
+                    "host {} has received {received_bytes} bytes of payload in {carried_bytes} \
+                     bytes of frames",
+                    host.0
+                ));
+            }
         }
         Ok(())
     }
@@ -422,7 +483,7 @@ impl Member<'_> {
         let mut outcome = Ok(());
         let mut looked = part.net.events();
         for window in 1u64.. {
-            let turn = (window % TURNS as u64) as usize;
+            let turn = index(window % TURNS as u64);
             self.send(part, turn, outcome.is_err());
             if !self.meeting.wait() {
                 break;

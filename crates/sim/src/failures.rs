@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use sluicegate_core::number::narrow;
 use sluicegate_fabric::{
     Fate, Handle, Impairment,
     contract::Driver,
@@ -125,7 +126,7 @@ impl<F: PacketFabric> Net<F> {
         for (port, packet) in inbox {
             self.receive(port, host, packet);
         }
-        for end in 0..self.sockets.ends.len() as EndId {
+        for end in 0..narrow::<EndId>(self.sockets.ends.len()) {
             if self.sockets.ends[end as usize].host == host {
                 self.serve_end(end);
             }
@@ -176,7 +177,7 @@ impl<F: PacketFabric> Net<F> {
         };
         if taken > 0 {
             let busy_ns = u128::from(taken) * 8_000_000_000 / u128::from(reader.rate_bps.max(1));
-            reader.free_ns = now_ns.saturating_add(busy_ns as u64);
+            reader.free_ns = now_ns.saturating_add(narrow::<u64>(busy_ns));
         }
         if taken < bytes.min(there) {
             if !reader.waiting.contains(&end) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_apps::App;
+use sluicegate_core::number::narrow;
 use sluicegate_fabric::graph::PortId;
 use sluicegate_scenario::{
     experiment::Variant,
@@ -45,7 +46,7 @@ impl Recorder {
                 repeat: 1,
                 nodes: hosts.chain(switches).collect(),
                 directions: directions(variant),
-                interval_ps: interval.as_nanos() as u64 * 1_000,
+                interval_ps: narrow::<u64>(interval.as_nanos()) * 1_000,
                 cells: Vec::new(),
             },
             last: vec![Seen::default(); queues.len()],

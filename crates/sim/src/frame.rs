@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use sluicegate_core::{
+    number::{low_16, narrow},
     segment::{self as core, option as found},
     wire,
 };
@@ -146,7 +147,7 @@ fn ethernet(out: &mut Vec<u8>, route: &Route) {
 }
 
 fn write_datagram(out: &mut Vec<u8>, datagram: &Datagram, route: &Route) {
-    let bytes = UDP_HEADER_BYTES as u16 + datagram.payload;
+    let bytes = narrow::<u16>(UDP_HEADER_BYTES) + datagram.payload;
     ethernet(out, route);
     let addresses = match (route.from.ip(), route.to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
@@ -186,7 +187,7 @@ fn udp_checksum(addresses: &[u8], header: &[u8], bytes: u16) -> [u8; 2] {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     // Zero would say that there is none.
-    match !(sum as u16) {
+    match !low_16(sum.into()) {
         0 => [0xff; 2],
         checksum => checksum.to_be_bytes(),
     }
@@ -203,7 +204,7 @@ fn ipv4(protocol: u8, ecn: u8, [from, to]: [[u8; 4]; 2], bytes: usize) -> [u8; w
     let mut ip = [0; wire::IPV4_BYTES];
     ip[0] = 0x45;
     ip[1] = ecn;
-    ip[2..4].copy_from_slice(&((wire::IPV4_BYTES + bytes) as u16).to_be_bytes());
+    ip[2..4].copy_from_slice(&narrow::<u16>(wire::IPV4_BYTES + bytes).to_be_bytes());
     ip[6..8].copy_from_slice(&DO_NOT_FRAGMENT.to_be_bytes());
     ip[8] = HOP_LIMIT;
     ip[9] = protocol;
@@ -218,7 +219,7 @@ fn ipv6(protocol: u8, ecn: u8, [from, to]: [[u8; 16]; 2], bytes: usize) -> [u8; 
     let mut ip = [0; wire::IPV6_BYTES];
     ip[0] = 0x60;
     ip[1] = ecn << 4;
-    ip[4..6].copy_from_slice(&(bytes as u16).to_be_bytes());
+    ip[4..6].copy_from_slice(&narrow::<u16>(bytes).to_be_bytes());
     ip[6] = protocol;
     ip[7] = HOP_LIMIT;
     ip[8..24].copy_from_slice(&from);
@@ -281,7 +282,7 @@ fn tenants_options(out: &mut Vec<u8>, segment: &Segment) {
         out.extend([NOP, NOP]);
     }
     if !blocks.is_empty() {
-        out.extend([5, 2 + 8 * blocks.len() as u8]);
+        out.extend([5, 2 + 8 * narrow::<u8>(blocks.len())]);
         for block in blocks.iter() {
             out.extend(block.left.to_be_bytes());
             out.extend(block.right.to_be_bytes());
@@ -293,7 +294,7 @@ fn tenants_options(out: &mut Vec<u8>, segment: &Segment) {
 fn accecn_option(out: &mut Vec<u8>, counters: &ByteCounters, blocks_follow: bool) {
     let kind = if counters.ect1_first() { 174 } else { 172 };
     let bytes = 2 + 3 * counters.values().len();
-    out.extend([kind, bytes as u8]);
+    out.extend([kind, narrow::<u8>(bytes)]);
     for value in counters.values() {
         out.extend(&value.to_be_bytes()[1..]);
     }

@@ -4,6 +4,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use rustc_hash::FxHashMap;
+use sluicegate_core::number::narrow;
 use sluicegate_fabric::{
     Graph, Routes,
     graph::{HostId, Node, PortId, PortKind, PortMap, SwitchId},
@@ -54,7 +55,7 @@ impl Partition {
         if parts == 1 {
             return Self::whole();
         }
-        let part = |host: HostId| (host.index() * parts / hosts) as u8;
+        let part = |host: HostId| narrow::<u8>(host.index() * parts / hosts);
         let mut partition = Self {
             parts,
             hosts: HostId::first(hosts).map(part).collect(),
@@ -71,7 +72,7 @@ impl Partition {
             }
             let best = (0..parts).min_by_key(|&part| (usize::MAX - votes[part], links[part]));
             let best = best.unwrap_or(0);
-            partition.switches[switch.index()] = best as u8;
+            partition.switches[switch.index()] = narrow::<u8>(best);
             links[best] += adjacent.len();
         }
         partition
@@ -131,7 +132,7 @@ impl Layout {
     ) -> Self {
         let addresses = tenants.iter().enumerate();
         let by_address = addresses
-            .map(|(id, tenant)| (tenant.address, id as u32))
+            .map(|(id, tenant)| (tenant.address, narrow::<u32>(id)))
             .collect();
         let mut counts = vec![0; graph.hosts() as usize];
         let vnics = tenants.iter().map(|tenant| {

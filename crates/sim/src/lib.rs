@@ -10,6 +10,7 @@
 //! each with its own thread; [`world::Sim`] builds them from a variant and measures. Time is in
 //! picoseconds; events are ordered by (time, source), so that a run is a function of the scenario
 //! and its seed, whatever the number of threads.
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 pub mod actors;
 pub mod build;

@@ -3,6 +3,7 @@
 
 use prefetch_index::prefetch_index;
 use sluicegate_apps::MessageHeader;
+use sluicegate_core::number::narrow;
 
 use crate::net::EndId;
 
@@ -70,7 +71,7 @@ impl MessageHeaders {
         let place = Place { header, next: NIL };
         let Some(free) = self.places.get_mut(self.free as usize) else {
             self.places.push(place);
-            return self.places.len() as u32 - 1;
+            return narrow::<u32>(self.places.len()) - 1;
         };
         let next = free.next;
         *free = place;

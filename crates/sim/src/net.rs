@@ -28,6 +28,7 @@ use std::sync::Arc;
 use sluicegate_core::{
     abi::{FlowKey, HashKey},
     hash::flow_hash,
+    number::narrow,
     segment::{Action, Direction, edit},
 };
 use sluicegate_fabric::{
@@ -457,6 +458,7 @@ impl<F: PacketFabric> Net<F> {
     fn hand_to_stack(&mut self, host: HostId, handle: Handle) {
         self.note_path(handle);
         let packet = &self.fabric.ports().pool[handle];
+        self.hosts[host.index()].received_bytes += u64::from(packet.payload());
         let header = match &packet.body {
             Body::Segment(header) if !header.has_cold_fields() => header,
             _ => return self.receive_with_cold_fields(host, handle),
@@ -539,7 +541,10 @@ impl<F: PacketFabric> Net<F> {
 
     /// Makes an end without a stack or a socket.
     fn end(&mut self, (tenant, port, peer_tenant, peer_port): Ends, owner: Owner) -> EndId {
-        let (id, tenants) = (self.sockets.ends.len() as EndId, &self.layout.tenants);
+        let (id, tenants) = (
+            narrow::<EndId>(self.sockets.ends.len()),
+            &self.layout.tenants,
+        );
         let addressing = Addressing {
             tenant,
             peer_tenant,

@@ -5,7 +5,10 @@
 //! reads (of a tunnel, say) belongs to [`ColdFields`]; a frame of hypervisors among themselves is
 //! another variant of the body.
 
-use sluicegate_core::segment::{self as core, edit, option as found};
+use sluicegate_core::{
+    number::{high_half, narrow},
+    segment::{self as core, edit, option as found},
+};
 use sluicegate_fabric::{
     Frame,
     cee::{CONTROL_BYTES, CeeFrame, Notification, QueueKey},
@@ -172,32 +175,46 @@ pub enum Body {
     Notification(Notification),
 }
 
-/// The most hosts: their numbers take what a length leaves of 32 bits.
-pub const HOSTS_MAX: usize = 1 << (32 - HostAndBytes::LENGTH_BITS);
+/// The most hosts, by the bits of their numbers here and in frames' labels of converged Ethernet.
+pub const HOSTS_MAX: usize = 1 << HostAndHeaders::HOST_BITS;
 
-/// The number of a host, and a length below 16 KB.
+const _: () = assert!(HostAndHeaders::HOST_BITS <= sluicegate_fabric::cee::HOST_BITS);
+
+/// The longest headers, in bytes: Ethernet, IPv6, TCP with full options, and two options of ours.
+const HEADERS_MAX: u32 = ETHERNET_BYTES + 40 + 60 + 2 * OPTION_BYTES;
+
+/// The number of a host, and the bytes of all headers. A packet's length is that and its payload: a
+/// super-packet's does not fit beside a host's number.
 #[derive(Clone, Copy, Debug)]
-struct HostAndBytes(u32);
+struct HostAndHeaders(u32);
 
-impl HostAndBytes {
-    const LENGTH_BITS: u32 = 14;
+impl HostAndHeaders {
+    const HEADERS_BITS: u32 = 8;
+    const HOST_BITS: u32 = u32::BITS - Self::HEADERS_BITS;
 
+    /// `headers` is bounded by [`HEADERS_MAX`], `host` where a scenario is read
+    /// ([`crate::limits`]).
     #[inline(always)]
-    fn new(host: HostId, bytes: u32) -> Self {
-        debug_assert!(bytes < 1 << Self::LENGTH_BITS && (host.0 as usize) < HOSTS_MAX);
-        Self(host.0 << Self::LENGTH_BITS | bytes)
+    fn new(host: HostId, headers: u8) -> Self {
+        Self(host.0 << Self::HEADERS_BITS | u32::from(headers))
     }
 
     #[inline(always)]
     fn host(self) -> HostId {
-        HostId(self.0 >> Self::LENGTH_BITS)
+        HostId(self.0 >> Self::HEADERS_BITS)
     }
 
     #[inline(always)]
-    fn bytes(self) -> u32 {
-        self.0 & ((1 << Self::LENGTH_BITS) - 1)
+    fn headers(self) -> u32 {
+        self.0 & ((1 << Self::HEADERS_BITS) - 1)
     }
 }
+
+const _: () = assert!(HEADERS_MAX < 1 << HostAndHeaders::HEADERS_BITS);
+
+/// A notification is all header.
+const NOTIFICATION_BYTES: u8 = CONTROL_BYTES.to_le_bytes()[0];
+const _: () = assert!(NOTIFICATION_BYTES as u32 == CONTROL_BYTES);
 
 /// A packet without its [`ColdFields`]. With the fields that a port keeps of it, it fills one cache
 /// line.
@@ -207,8 +224,8 @@ pub struct Packet {
     pub to: u32,
     /// Hash of its connection and direction, for switches that choose paths by it.
     pub path: u32,
-    /// See [`Packet::host`], and the length of IP packet and Ethernet header.
-    host_and_bytes: HostAndBytes,
+    /// See [`Packet::host`], and the bytes before the payload.
+    host_and_headers: HostAndHeaders,
     /// Its kind and content.
     pub body: Body,
 }
@@ -219,22 +236,22 @@ impl Packet {
     /// A segment on its way; `ip_bytes` is the length of the IP header.
     #[inline]
     pub fn new(header: TcpHeader, addressing: &Addressing, ip_bytes: u32) -> Self {
-        let bytes = ETHERNET_BYTES + ip_bytes + header.len() + u32::from(header.payload);
+        let headers = narrow(ETHERNET_BYTES + ip_bytes + header.len());
         Self {
             to: addressing.peer,
             path: addressing.path,
-            host_and_bytes: HostAndBytes::new(addressing.peer_host, bytes),
+            host_and_headers: HostAndHeaders::new(addressing.peer_host, headers),
             body: Body::Segment(header),
         }
     }
 
     /// A datagram on its way.
     pub fn of_datagram(datagram: Datagram, addressing: &Addressing, ip_bytes: u32) -> Self {
-        let bytes = ETHERNET_BYTES + ip_bytes + UDP_HEADER_BYTES + u32::from(datagram.payload);
+        let headers = narrow(ETHERNET_BYTES + ip_bytes + UDP_HEADER_BYTES);
         Self {
             to: NO_END,
             path: addressing.path,
-            host_and_bytes: HostAndBytes::new(addressing.peer_host, bytes),
+            host_and_headers: HostAndHeaders::new(addressing.peer_host, headers),
             body: Body::Datagram(datagram),
         }
     }
@@ -242,7 +259,7 @@ impl Packet {
     /// The host that it is for.
     #[inline]
     pub fn host(&self) -> HostId {
-        self.host_and_bytes.host()
+        self.host_and_headers.host()
     }
 
     /// Whether it has [`ColdFields`].
@@ -272,7 +289,7 @@ impl Packet {
             Body::Datagram(datagram) => datagram.number.into(),
             Body::Notification(_) => 0,
         };
-        (mix(numbers ^ mix(self.path.into())) >> 32) as u32
+        high_half(mix(numbers ^ mix(self.path.into())))
     }
 
     /// Clears the ECN field.
@@ -370,7 +387,7 @@ impl TcpHeader {
             tcp_flags: self.flags,
             ecn: self.ecn as u8,
             direction: direction as u8,
-            header_len: self.len() as u8,
+            header_len: narrow(self.len()),
             ..core::Segment::default()
         };
         if self.has_cold_fields() {
@@ -485,7 +502,7 @@ impl CeeFrame for Packet {
         Self {
             to: NO_END,
             path: sampled.path,
-            host_and_bytes: HostAndBytes::new(notification.source, CONTROL_BYTES),
+            host_and_headers: HostAndHeaders::new(notification.source, NOTIFICATION_BYTES),
             body: Body::Notification(*notification),
         }
     }
@@ -511,7 +528,7 @@ impl CeeFrame for Packet {
 impl Frame for Packet {
     #[inline]
     fn bytes(&self) -> u32 {
-        self.host_and_bytes.bytes()
+        self.host_and_headers.headers() + u32::from(self.payload())
     }
 
     #[inline]
@@ -529,6 +546,7 @@ impl Frame for Packet {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use sluicegate_tcp::segment::SACK_BLOCKS;
 
     use super::*;
@@ -635,6 +653,46 @@ mod tests {
         assert_eq!(view.options, found::FEEDBACK | found::FACK);
         assert_eq!((view.seq, view.payload), (7, 0));
         assert_eq!((view.e0b, view.ceb), (9, 0x12_3456));
+    }
+
+    proptest! {
+        /// Whatever the language allows: any host, the largest super-packet, all options.
+        #[test]
+        fn hosts_and_lengths_come_back(
+            host in prop_oneof![Just(0), Just(HOSTS_MAX - 1), 0..HOSTS_MAX],
+            payload in prop_oneof![Just(u16::MAX), Just(16_383), Just(16_384), 0..=u16::MAX],
+            is_six in any::<bool>(),
+            is_ours in any::<bool>(),
+            blocks in 0_u32..=SACK_BLOCKS as u32,
+        ) {
+            let addressing = Addressing {
+                peer_host: HostId::at(host),
+                ..Addressing::default()
+            };
+            let mut segment = Segment {
+                payload,
+                flags: flags::ACK,
+                ..Segment::default()
+            };
+            (0..blocks).for_each(|at| segment.push_sack(Block { left: at, right: at + 1 }));
+            let mut header = TcpHeader::of(&segment);
+            if is_ours {
+                header.apply(&core::Verdict {
+                    edits: edit::ADD_FEEDBACK | edit::ADD_PEER,
+                    ..core::Verdict::default()
+                });
+            }
+            let ip_bytes = if is_six { 40 } else { 20 };
+            let options = if blocks > 0 { 4 + 8 * blocks } else { 0 } + if is_ours { 16 } else { 0 };
+            let packet = Packet::new(header, &addressing, ip_bytes);
+            prop_assert_eq!(packet.host().index(), host);
+            let bytes = 14 + ip_bytes + 20 + options + u32::from(payload);
+            prop_assert_eq!((packet.bytes(), packet.payload()), (bytes, payload));
+            let datagram = Datagram { payload, ..Datagram::default() };
+            let packet = Packet::of_datagram(datagram, &addressing, ip_bytes);
+            let bytes = 14 + ip_bytes + 8 + u32::from(payload);
+            prop_assert_eq!((packet.host().index(), packet.bytes()), (host, bytes));
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use sluicegate_apps::App;
-use sluicegate_core::cc::Algorithm;
+use sluicegate_core::{cc::Algorithm, number::narrow};
 use sluicegate_fabric::graph::{HostId, PortId};
 use sluicegate_scenario::{
     experiment::Variant,
@@ -111,14 +111,14 @@ impl Traces {
                 self.seen.push(0);
             }
             for end in self.seen[part]..net.sockets.len() {
-                let key = net.known(end as EndId).key;
+                let key = net.known(narrow::<EndId>(end)).key;
                 let ends = (
                     key.local.to_ip(),
                     key.remote.to_ip(),
                     u16::from_be(key.remote_port),
                 );
                 if let Some(&flow) = self.by_ends.get(&ends) {
-                    self.flows[flow].open.push((end as EndId, 0));
+                    self.flows[flow].open.push((narrow::<EndId>(end), 0));
                 }
             }
             self.seen[part] = net.sockets.len();

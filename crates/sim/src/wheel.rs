@@ -11,6 +11,8 @@
 
 use std::{cmp::Reverse, ops::Range};
 
+use sluicegate_core::number::{index, low_64, low_half, narrow};
+
 use prefetch_index::prefetch_index;
 
 /// The source of an event. Of two events at one time that of the smaller source goes first.
@@ -81,7 +83,7 @@ impl<E: Copy + Default, const N: usize> Runs<E, N> {
 
     #[cold]
     fn grow(&mut self, level: &mut Level, digit: usize, event: E) {
-        let next = level.push(digit, self.runs.len() as u32);
+        let next = level.push(digit, narrow::<u32>(self.runs.len()));
         let mut events = [E::default(); N];
         events[0] = event;
         let len = 1;
@@ -213,7 +215,7 @@ fn key(time_ps: u64, source: Source) -> u128 {
 }
 
 fn time_ps(key: u128) -> u64 {
-    (key >> Source::BITS) as u64
+    low_64(key >> Source::BITS)
 }
 
 /// The queue.
@@ -292,7 +294,7 @@ impl Wheel {
         } else {
             ((63 - differs.leading_zeros()) / DIGIT_BITS) as usize
         };
-        (level, (slot >> (DIGIT_BITS * level as u32)) as usize)
+        (level, index(slot >> (DIGIT_BITS * low_half(level as u64))))
     }
 
     /// The number of a slot of the lowest level.
@@ -321,7 +323,7 @@ impl Wheel {
                     self.levels[0].take_first(digit);
                     self.slot = slot;
                     self.is_busy = false;
-                    return Some((time_ps, event as Source));
+                    return Some((time_ps, low_half(event)));
                 }
                 self.open(digit);
             } else {
@@ -333,7 +335,7 @@ impl Wheel {
             return None;
         }
         self.present.pop();
-        Some((time_ps(key), key as Source))
+        Some((time_ps(key), low_half(low_64(key))))
     }
 
     /// Whether the present slot has many events, and the caller has not prefetched for those that
@@ -361,7 +363,7 @@ impl Wheel {
     /// Sources of events of the present slot, in no order.
     pub fn present(&self, places: Range<usize>) -> impl Iterator<Item = Source> {
         let events = self.present.iter().take(places.end).skip(places.start);
-        events.map(|&key| key as Source)
+        events.map(|&key| low_half(low_64(key)))
     }
 
     /// When the next event is.
@@ -390,7 +392,7 @@ impl Wheel {
 
     fn next_occupied(&self) -> Option<(usize, usize)> {
         (0..LEVELS).find_map(|level| {
-            let digit = (self.slot >> (DIGIT_BITS * level as u32)) as usize;
+            let digit = index(self.slot >> (DIGIT_BITS * low_half(level as u64)));
             self.levels[level].after(digit).map(|found| (level, found))
         })
     }
@@ -413,14 +415,14 @@ impl Wheel {
         }
         let slot = self.slot;
         let keys = self.scratch.drain(..);
-        let keys = keys.map(|event| key(time_of(slot, !event), !event as Source));
+        let keys = keys.map(|event| key(time_of(slot, !event), low_half(!event)));
         self.present.extend(keys);
         self.note_many();
     }
 
     /// Moves the events of a slot of a higher level to lower ones, or into the present slot.
     fn spread(&mut self, level: usize, digit: usize) {
-        let shift = DIGIT_BITS * level as u32;
+        let shift = DIGIT_BITS * low_half(level as u64);
         let above = self.slot >> (shift + DIGIT_BITS) << DIGIT_BITS;
         self.slot = (above | digit as u64) << shift;
         let mut index = self.levels[level].take(digit);

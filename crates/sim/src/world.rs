@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use sluicegate_apps::App;
-use sluicegate_core::abi::COUNTER_NAMES;
+use sluicegate_core::{abi::COUNTER_NAMES, number::narrow};
 use sluicegate_scenario::{
     experiment::{Action, Experiment, HostId, Variant},
     results::{Conditions, Deadlock, LinkResult},
@@ -287,7 +287,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
         let end_ps = ps(self.variant.warmup + self.variant.duration);
         let samples = (1..=SAMPLES).map(|n| {
             (
-                (u128::from(end_ps) * u128::from(n) / u128::from(SAMPLES)) as u64,
+                narrow::<u64>(u128::from(end_ps) * u128::from(n) / u128::from(SAMPLES)),
                 Stop::Sample,
             )
         });
@@ -379,7 +379,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
                 for &tenant in tenants {
                     let host = variant.tenants[tenant].host;
                     let net = self.engine.net_of_host(host);
-                    net.set_read_rate(tenant as u32, *rate_bps);
+                    net.set_read_rate(narrow::<u32>(tenant), *rate_bps);
                 }
             }
         }

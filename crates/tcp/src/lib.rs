@@ -10,6 +10,7 @@
 //! knows no addresses: time is an argument in nanoseconds, a stream is a number of bytes (their
 //! values play no part in what TCP does), and a [`Segment`] is what travels. Congestion control is
 //! core's.
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 pub mod cache;
 pub mod config;

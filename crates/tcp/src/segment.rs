@@ -1,5 +1,7 @@
 //! A TCP segment as it travels: what a header says, in host byte order, and how many bytes follow.
 
+use sluicegate_core::number::{low_8, low_16, narrow};
+
 mod counters;
 
 pub(crate) use counters::counters_len;
@@ -189,7 +191,7 @@ impl Segment {
     /// The MSS option of a SYN.
     pub fn mss(&self) -> Option<u16> {
         self.is_option_of_syn(option::MSS)
-            .then_some(self.sack[0].left as u16)
+            .then_some(low_16(self.sack[0].left.into()))
     }
 
     /// Sets the MSS option. For a SYN.
@@ -201,7 +203,7 @@ impl Segment {
     /// The window scale option of a SYN.
     pub fn wscale(&self) -> Option<u8> {
         self.is_option_of_syn(option::WSCALE)
-            .then_some(self.sack[0].right as u8)
+            .then_some(low_8(self.sack[0].right.into()))
     }
 
     /// Sets the window scale option, 0..=14. For a SYN.
@@ -229,7 +231,7 @@ impl Segment {
                 + given(option::SACK_PERMITTED, sack)
                 + counters;
         }
-        let blocks = self.blocks() as u32;
+        let blocks = narrow::<u32>(self.blocks());
         20 + timestamps + counters + if blocks > 0 { 4 + 8 * blocks } else { 0 }
     }
 }

@@ -13,6 +13,8 @@ use std::{
     hash::{BuildHasher, Hasher},
 };
 
+use sluicegate_core::number::{low_64, narrow};
+
 use crate::reserved;
 
 /// An Ethernet address; its first byte is the most significant of the six.
@@ -148,7 +150,7 @@ impl Hasher for KeyedHasher {
     fn write_u64(&mut self, number: u64) {
         let [mask, factor] = self.key.0;
         let product = u128::from(number ^ mask ^ self.hash) * u128::from(factor | 1);
-        self.hash = product as u64 ^ (product >> 64) as u64;
+        self.hash = low_64(product) ^ (product >> 64) as u64;
     }
 }
 
@@ -272,7 +274,7 @@ impl Learning {
     pub fn flood(&self, vlan: u16, from: u16) -> impl Iterator<Item = (u16, Tagging)> {
         let members = self.members.iter().enumerate();
         members.filter_map(move |(index, member)| {
-            let port = index as u16;
+            let port = narrow::<u16>(index);
             let tagging = member.as_ref()?.egress(vlan)?;
             (port != from).then_some((port, tagging))
         })

@@ -10,6 +10,7 @@
 //! them into segments and applies the verdicts. [`Switch`] has the stages, the queues between them,
 //! and the senders that wait. [`learning`] says where a frame goes by its addresses, and [`filter`]
 //! which addresses a port may use.
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 pub mod filter;
 pub mod learning;

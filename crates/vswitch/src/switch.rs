@@ -17,6 +17,8 @@
 
 use std::collections::VecDeque;
 
+use sluicegate_core::number::narrow;
+
 use crate::{
     passed::{Passed, Tally},
     point::{Bound, Load, Point, Queue, WhenFull},
@@ -316,7 +318,7 @@ impl<P, S: Connection> Switch<P, S> {
     /// The priority of the packets of a side.
     fn priority(&self, side: Side) -> u8 {
         match side {
-            Side::Vnic(number) => (number % self.priorities) as u8,
+            Side::Vnic(number) => narrow::<u8>(number % self.priorities),
             Side::Uplink | Side::Lane(_) => side.lane(),
         }
     }

@@ -15,6 +15,7 @@ use sluicegate_core::{
     abi::{BlackholeKey, FlowKey, HashKey},
     hash::flow_hash,
     life::Opener,
+    number::narrow,
 };
 
 /// The key of a connection.
@@ -196,7 +197,7 @@ impl<K: Connection, V: Copy> Table<K, V> {
         }
         let place = self.find(key)?;
         if let Some(known) = self.recent.get_mut(at) {
-            *known = place as u32;
+            *known = narrow::<u32>(place);
         }
         Some(place)
     }
@@ -288,7 +289,7 @@ impl<K: Connection, V: Copy> Table<K, V> {
         let entry = &mut self.entries[place];
         entry.used = false;
         entry.older = self.free;
-        self.free = place as u32;
+        self.free = narrow::<u32>(place);
         self.used -= 1;
         Some(entry.value)
     }
@@ -309,7 +310,7 @@ impl<K: Connection, V: Copy> Table<K, V> {
         }
         self.index[at] = Bucket {
             hash,
-            at: place as u32,
+            at: narrow::<u32>(place),
         };
     }
 
@@ -349,10 +350,10 @@ impl<K: Connection, V: Copy> Table<K, V> {
         self.entries[place].older = self.newest;
         self.entries[place].newer = NONE;
         match self.newest {
-            NONE => self.oldest = place as u32,
-            newest => self.entries[newest as usize].newer = place as u32,
+            NONE => self.oldest = narrow::<u32>(place),
+            newest => self.entries[newest as usize].newer = narrow::<u32>(place),
         }
-        self.newest = place as u32;
+        self.newest = narrow::<u32>(place);
     }
 
     fn unlink(&mut self, place: usize) {

@@ -13,6 +13,7 @@ use sluicegate_core::{
         HashKey, Params, PolicyTable, Remembered, Scope,
     },
     life::{self, Fate, News, Opener, Rematch, Silence},
+    number::narrow,
     path::Paths,
     segment::{Segment, Verdict, edit, tcp},
     step::Counters,
@@ -161,11 +162,13 @@ impl<K: Connection> Vnics<K> {
         let before = self.interfaces.get(&ifindex).copied();
         let of_it = |tracked: &&Tracked| tracked.ends.ifindex == ifindex;
         let flows = || {
-            self.flows
-                .iter()
-                .map(|(_, tracked)| tracked)
-                .filter(of_it)
-                .count() as u32
+            narrow::<u32>(
+                self.flows
+                    .iter()
+                    .map(|(_, tracked)| tracked)
+                    .filter(of_it)
+                    .count(),
+            )
         };
         let interface = Interface {
             scope,
@@ -587,8 +590,10 @@ impl<K: Connection> Vnics<K> {
     /// Whether others need the room of this flow.
     fn room_is_short(&self, tracked: &Tracked) -> bool {
         let interface = self.interfaces.get(&tracked.ends.ifindex);
-        life::is_short(self.flows.len() as u32, self.flows.most() as u32)
-            || interface.is_some_and(|it| life::is_short(it.flows, it.quota))
+        life::is_short(
+            narrow::<u32>(self.flows.len()),
+            narrow::<u32>(self.flows.most()),
+        ) || interface.is_some_and(|it| life::is_short(it.flows, it.quota))
     }
 
     /// A packet passes that is not TCP.

@@ -5,6 +5,8 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use rustc_hash::FxHashMap;
 
+use sluicegate_core::number::narrow;
+
 use super::{
     CeeConfig, CeeFrame, Label, PRIORITIES, PortSpec, QcnParams, ReactionPoint,
     paths::{Pace, Paths, SourceRouting},
@@ -645,7 +647,7 @@ impl Adapter {
     pub fn queue(&mut self, key: QueueKey) -> u32 {
         *self.numbers.entry(key).or_insert_with(|| {
             self.queues.push(Voq::new(key));
-            self.queues.len() as u32 - 1
+            narrow::<u32>(self.queues.len()) - 1
         })
     }
 

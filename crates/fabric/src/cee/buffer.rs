@@ -1,6 +1,7 @@
 //! The receiving side of links: the buffer behind each input, its thresholds, and the priorities
 //! that the input has asked its sender to pause.
 
+use sluicegate_core::number::{narrow, whole};
 use sluicegate_pfc::Span;
 
 use super::{Buffer, CeeConfig, PRIORITIES, Pause, PortSpec, port::OutputPorts};
@@ -94,9 +95,9 @@ impl InputBuffers {
         };
         for (port, spec) in PortId::enumerate(specs) {
             let headroom_bytes = headroom_bytes(config, specs, port, out.is_cut(port));
-            let lossless_bytes = lossless_bytes(config, headroom_bytes as u32);
+            let lossless_bytes = lossless_bytes(config, narrow::<u32>(headroom_bytes));
             buffers.inputs.push(Input {
-                headroom_bytes: headroom_bytes as u32,
+                headroom_bytes: narrow::<u32>(headroom_bytes),
                 lossless_bytes: u32::try_from(lossless_bytes).unwrap_or(u32::MAX),
                 switch: match spec.far {
                     Node::Switch(switch) => Some(switch),
@@ -278,7 +279,7 @@ impl InputBuffers {
             Buffer::Shared { .. } => 0,
         };
         let quiet_bytes = limit_bytes.min(xoff_bytes).min(input.most_bytes.into());
-        input.quiet_bytes = quiet_bytes as u32;
+        input.quiet_bytes = narrow::<u32>(quiet_bytes);
     }
 
     /// The switch in whose memory an input shares room with the others; `None` if inputs do not
@@ -326,7 +327,7 @@ impl InputBuffers {
         };
         let free_bytes = self.free_bytes(ingress);
         let headroom = &mut self.headroom_used[ingress.index()][priority];
-        let moved = u64::from(*headroom).min(free_bytes) as u32;
+        let moved = narrow::<u32>(u64::from(*headroom).min(free_bytes));
         *headroom -= moved;
         self.memories[switch.index()].used_bytes += u64::from(moved);
     }
@@ -394,7 +395,7 @@ impl InputBuffers {
         match self.shape {
             Buffer::Input { .. } => (xoff_bytes, xon_bytes),
             Buffer::Shared { alpha, .. } => {
-                let xoff = xoff_bytes.min((free_bytes() as f64 * alpha) as u64);
+                let xoff = xoff_bytes.min(whole(free_bytes() as f64 * alpha));
                 let gap = xoff_bytes - xon_bytes.min(xoff_bytes);
                 // The sender of an empty input must resume even while other inputs hold all memory.
                 (xoff, xoff.saturating_sub(gap).max(1))

@@ -1,5 +1,7 @@
 //! Deadlocks: pauses that wait for each other in a cycle, so that none of them ever ends.
 
+use sluicegate_core::number::narrow;
+
 use super::{Cee, CeeFrame, Label, PRIORITIES};
 use crate::{
     graph::{Node, PortId, SwitchId},
@@ -101,7 +103,7 @@ impl Cee {
                 waits.push(Wait {
                     stuck: Stuck {
                         port,
-                        priority: priority as u8,
+                        priority: narrow::<u8>(priority),
                         since_ps: self.paused_since_ps(port, priority),
                     },
                     behind: self.behind(pool, switch, port, priority),

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use sluicegate_core::number::narrow;
+
 use super::{Cee, CeeFrame, Departure, Label, QueueKey, paths::SourceRouting, port::NEVER};
 use crate::{
     graph::{HostId, Node, PortId},
@@ -380,7 +382,7 @@ impl Cee {
     /// A priority of an adapter has more room, which is reported if a sender waits for it.
     fn report_room(&mut self, host: HostId, priority: usize) {
         if self.adapters.of_mut(host).ends_wait(priority) {
-            self.requests.room(host, priority as u8);
+            self.requests.room(host, narrow::<u8>(priority));
             self.set_adapter_patience(host);
         }
     }

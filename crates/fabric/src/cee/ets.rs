@@ -16,6 +16,8 @@
 
 use std::sync::Arc;
 
+use sluicegate_core::number::narrow;
+
 use super::{EtsConfig, PRIORITIES};
 
 /// The credits of up to eight competitors (classes, or priorities of a class).
@@ -173,7 +175,7 @@ impl Plan {
                 bit(at)
             };
             for (priorities, classes) in plan.classes.iter_mut().enumerate() {
-                let is_in = priorities as u8 & members != 0;
+                let is_in = narrow::<u8>(priorities) & members != 0;
                 *classes |= if is_in { bit(at) } else { 0 };
             }
         }
@@ -189,7 +191,9 @@ impl Ets {
     pub fn new(config: &EtsConfig, frame_bytes: u32) -> Self {
         let plan = Plan::new(config, frame_bytes);
         Self {
-            turns: plan.members.map(|members| members.trailing_zeros() as u8),
+            turns: plan
+                .members
+                .map(|members| narrow::<u8>(members.trailing_zeros())),
             plan: Arc::new(plan),
             shared: Credits::default(),
             own: Credits::default(),
@@ -251,12 +255,12 @@ impl Ets {
             let quantum = |class: usize| plan.quantum_bytes[class];
             let next = self.shared.next(self.turn.into(), classes, quantum, head);
             self.shared.set(next.at, next.left);
-            self.turn = next.at as u8;
+            self.turn = narrow::<u8>(next.at);
             (next.at, next.head)
         };
         if plan.several & bit(class) != 0 {
             self.own.set(next.at, next.left);
-            self.turns[class] = next.at as u8;
+            self.turns[class] = narrow::<u8>(next.at);
         }
         next.at
     }
@@ -273,7 +277,7 @@ impl Ets {
             let is_turn = usize::from(self.turn) == at;
             self.shared
                 .take_alone(at, is_turn, plan.quantum_bytes[at], bytes);
-            self.turn = at as u8;
+            self.turn = narrow::<u8>(at);
         }
         if plan.several == 0 {
             return;
@@ -283,7 +287,7 @@ impl Ets {
             let is_turn = usize::from(self.turns[at]) == priority;
             self.own
                 .take_alone(priority, is_turn, plan.frame_bytes, bytes);
-            self.turns[at] = priority as u8;
+            self.turns[at] = narrow::<u8>(priority);
         }
     }
 
@@ -317,7 +321,7 @@ fn bit(at: usize) -> u8 {
 /// one.
 #[inline]
 fn after(at: usize, candidates: u8) -> usize {
-    let start = at as u32 + 1;
+    let start = narrow::<u32>(at) + 1;
     let steps = candidates.rotate_right(start % 8).trailing_zeros();
     (start + steps) as usize % PRIORITIES
 }

@@ -1,6 +1,8 @@
 //! Priority flow control: when an input pauses its sender, how the pause reaches the sender, and
 //! when the sender goes on.
 
+use sluicegate_core::number::narrow;
+
 use super::{
     CONTROL_BYTES, Cee, CeeFrame, OwnEffect, PRIORITIES, Pause, PauseFrame,
     pause::{Step, duration_ps},
@@ -149,7 +151,7 @@ impl Cee {
         now_ps: u64,
     ) {
         let until_ps = now_ps + self.pause_ps(port);
-        for priority in 0..PRIORITIES as u8 {
+        for priority in 0..narrow::<u8>(PRIORITIES) {
             if frame.priorities & frame.xoff & 1 << priority != 0 {
                 self.pauses[port.index()].set_until(priority, until_ps);
                 self.plan(port, until_ps, Step::Expire(priority));

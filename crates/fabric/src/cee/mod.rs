@@ -25,9 +25,13 @@ mod resequence;
 mod switch;
 mod transmit;
 
-use sluicegate_core::aqm::AqmParams;
+use sluicegate_core::{
+    aqm::AqmParams,
+    number::{low_8, low_64, low_half},
+};
 
 use crate::{
+    carried::Period,
     contract::Luggage,
     graph::{HostId, Node, PortId, SwitchId},
     pool::{Handle, Pool},
@@ -126,20 +130,24 @@ struct Label {
     control: bool,
 }
 
+/// Bits of a host's number in the label of a frame. A network with more hosts cannot be made.
+pub const HOST_BITS: u32 = 24;
+
 impl Label {
-    /// Hosts have numbers of 18 bits here.
-    const HOST: u32 = (1 << 18) - 1;
-    const PRIORITY_SHIFT: u32 = 50;
-    const BUFFERED: u64 = 1 << 56;
-    const CONTROL: u64 = 1 << 57;
+    const HOST_SHIFT: u32 = u32::BITS;
+    const HOST: u32 = (1 << HOST_BITS) - 1;
+    const PRIORITY_SHIFT: u32 = Self::HOST_SHIFT + HOST_BITS;
+    const PRIORITY: u8 = 7;
+    const BUFFERED: u64 = 1 << (Self::PRIORITY_SHIFT + 3);
+    const CONTROL: u64 = Self::BUFFERED << 1;
 
     #[inline]
     fn of<F>(pool: &Pool<F>, handle: Handle) -> Self {
         let note = pool.note(handle);
         Self {
-            ingress: PortId(note as u32),
-            source: HostId((note >> 32) as u32 & Self::HOST),
-            priority: (note >> Self::PRIORITY_SHIFT) as u8 % PRIORITIES as u8,
+            ingress: PortId(low_half(note)),
+            source: HostId(low_half(note >> Self::HOST_SHIFT) & Self::HOST),
+            priority: low_8(note >> Self::PRIORITY_SHIFT) & Self::PRIORITY,
             buffered: note & Self::BUFFERED != 0,
             control: note & Self::CONTROL != 0,
         }
@@ -169,7 +177,7 @@ impl Label {
     fn put<F>(self, pool: &mut Pool<F>, handle: Handle) {
         let bit = |is: bool, bit| if is { bit } else { 0 };
         let note = u64::from(self.ingress.0)
-            | u64::from(self.source.0 & Self::HOST) << 32
+            | u64::from(self.source.0) << Self::HOST_SHIFT
             | u64::from(self.priority) << Self::PRIORITY_SHIFT
             | bit(self.buffered, Self::BUFFERED)
             | bit(self.control, Self::CONTROL);
@@ -212,6 +220,10 @@ pub struct Cee {
     adapters: Adapters,
     /// How sources choose paths, if they do, by priority.
     sources: [Option<Box<SourceRouting>>; PRIORITIES],
+    /// By port, since its rate was set last, or its link failed or worked again.
+    periods: Vec<Period>,
+    /// The first port and period with more bytes than the rate allows.
+    excess: Option<String>,
     /// Requests to the owner.
     pub(crate) requests: Requests,
 }
@@ -226,6 +238,10 @@ impl Cee {
         switches: usize,
         seed: u64,
     ) -> Self {
+        assert!(
+            hosts <= 1 << HOST_BITS,
+            "labels have no number for {hosts} hosts"
+        );
         let out = OutputPorts::new(&config, &specs, switches, seed);
         let mut cee = Self {
             buffers: InputBuffers::new(&config, &specs, &out, switches),
@@ -234,6 +250,11 @@ impl Cee {
             points: CongestionPoints::new(config.qcn.as_ref(), specs.len()),
             adapters: Adapters::new(&config, &specs, hosts, seed),
             sources: Default::default(),
+            periods: specs
+                .iter()
+                .map(|spec| Period::new(spec.rate_bps))
+                .collect(),
+            excess: None,
             requests: Requests::default(),
             specs,
             config,
@@ -439,7 +460,7 @@ fn ps_per_byte_q16(rate_bps: u64) -> u64 {
 
 /// Time of so many bytes.
 fn time_ps(bytes: u32, ps_per_byte_q16: u64) -> u64 {
-    ((u128::from(bytes) * u128::from(ps_per_byte_q16)) >> 16) as u64
+    low_64((u128::from(bytes) * u128::from(ps_per_byte_q16)) >> 16)
 }
 
 #[cfg(test)]

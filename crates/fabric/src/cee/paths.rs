@@ -13,6 +13,8 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
+use sluicegate_core::number::narrow;
+
 use super::{QcnParams, ReactionPoint};
 use crate::{
     port::PS_PER_S,
@@ -285,7 +287,7 @@ impl Paths {
             SelectPath::Random => {
                 let count = self.unused.len() as u64;
                 let drawn = (u128::from(draw(&mut self.random)) * u128::from(count)) >> 64;
-                self.unused.remove(drawn as usize)
+                self.unused.remove(narrow::<usize>(drawn))
             }
         }
     }

@@ -6,6 +6,8 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
+use sluicegate_core::number::narrow;
+
 use super::PRIORITIES;
 use crate::port::PS_PER_S;
 
@@ -46,7 +48,7 @@ impl PauseFrame {
             let time = if self.xoff & bit == 0 {
                 0
             } else {
-                QUANTA as u16
+                narrow::<u16>(QUANTA)
             };
             (self.priorities & bit != 0).then_some(time)
         })
@@ -93,7 +95,7 @@ pub(super) struct Pauses {
 /// How long the longest pause lasts on a line of so many bits per second.
 pub(super) fn duration_ps(rate_bps: u64) -> u64 {
     let bits = u128::from(QUANTA * QUANTUM_BITS) * u128::from(PS_PER_S);
-    (bits / u128::from(rate_bps)) as u64
+    narrow::<u64>(bits / u128::from(rate_bps))
 }
 
 impl Pauses {

@@ -6,7 +6,10 @@ mod state;
 use std::ops::{Index, IndexMut};
 
 use prefetch_index::prefetch_index;
-use sluicegate_core::aqm::{Arrival, Arriving, Red};
+use sluicegate_core::{
+    aqm::{Arrival, Arriving, Red},
+    number::narrow,
+};
 
 use super::{
     CeeConfig, CeeFrame, CeeStats, CongestionPoints, Ets, Feedback, OwnEffect, PRIORITIES,
@@ -68,7 +71,7 @@ fn ports(config: &CeeConfig, specs: &[PortSpec], switches: usize) -> (Vec<Port>,
             classes.push(class);
             classes.len() - 1
         });
-        ports.push(Port::new(class as u16, spec));
+        ports.push(Port::new(narrow::<u16>(class), spec));
     }
     (ports, classes)
 }
@@ -306,7 +309,7 @@ impl OutputPorts {
             self.classes.push(class);
             self.classes.len() - 1
         });
-        self.ports[port.index()].class = class as u16;
+        self.ports[port.index()].class = narrow::<u16>(class);
     }
 
     /// Whether frames of a switch's lazy port were due to leave before now: see

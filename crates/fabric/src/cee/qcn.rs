@@ -2,6 +2,8 @@
 //! and the reaction of a sender's rate limiter (clause 30.2.2), with the changes of the thesis,
 //! section 2.2.2.2.
 
+use sluicegate_core::number::{self, at_most, whole};
+
 use super::{QcnParams, Sampling};
 use crate::random::draw;
 
@@ -107,7 +109,7 @@ fn quantised(params: &QcnParams, q_off: i64, q_delta: i64) -> u8 {
         return 0;
     }
     // A float becomes an integer with saturation; most = 0 makes the quotient infinite.
-    ((congestion * f64::from(MAX_FEEDBACK) / most) as u8).min(MAX_FEEDBACK)
+    at_most::<u8>(whole(congestion * f64::from(MAX_FEEDBACK) / most)).min(MAX_FEEDBACK)
 }
 
 /// Mean bytes from a sample with this feedback to the next.
@@ -127,7 +129,7 @@ fn difference(to: u64, from: u64) -> i64 {
 }
 
 fn units(bytes: i64) -> i16 {
-    (bytes / UNIT_BYTES).clamp(i16::MIN.into(), i16::MAX.into()) as i16
+    number::narrow((bytes / UNIT_BYTES).clamp(i16::MIN.into(), i16::MAX.into()))
 }
 
 /// Within 15 % of `mean`, uniformly, and at least 1: intervals and cycles are drawn so that sources
@@ -190,7 +192,7 @@ impl ReactionPoint {
         }
         let cut = 1.0 - params.gain * f64::from(fb.min(MAX_FEEDBACK));
         let rate = self.rate_bps as f64 * cut.max(params.min_decrease);
-        self.set_rate(params, rate as u64);
+        self.set_rate(params, whole(rate));
         self.time_stage = 0;
         self.expires_ps = now_ps.saturating_add(about(params.timer_ps, &mut self.random));
     }
@@ -261,7 +263,7 @@ impl ReactionPoint {
         }
         // Rounded up: otherwise the line's rate would stay one bit per second away.
         let sum = u128::from(self.rate_bps) + u128::from(self.target_bps);
-        self.set_rate(params, sum.div_ceil(2) as u64);
+        self.set_rate(params, number::narrow(sum.div_ceil(2)));
     }
 
     fn set_rate(&mut self, params: &QcnParams, bps: u64) {

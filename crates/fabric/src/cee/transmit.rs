@@ -2,6 +2,7 @@
 
 use super::{Cee, CeeFrame, PRIORITIES, port::NEVER};
 use crate::{
+    carried::Period,
     graph::{PortId, SwitchId},
     pool::{Handle, Pool},
     port::Drop,
@@ -16,13 +17,15 @@ impl Cee {
 
     /// Sets a port's rate from now on, in bits per second. The rate with which the port was made is
     /// the limit, since headroom is computed from it. Not for cut-through switches.
-    pub fn set_rate(&mut self, port: PortId, rate_bps: u64) {
+    pub fn set_rate(&mut self, port: PortId, rate_bps: u64, now_ps: u64) {
         debug_assert!(
             !self.config.cut_through,
             "a header would come before its frame"
         );
         let most_bps = self.specs[port.index()].rate_bps;
-        self.out.set_rate(port, rate_bps.min(most_bps));
+        let rate_bps = rate_bps.min(most_bps);
+        self.begin_period(port, now_ps, rate_bps);
+        self.out.set_rate(port, rate_bps);
     }
 
     /// A [`Timer::Transmit`](crate::contract::Timer) of a port is due.
@@ -161,6 +164,8 @@ impl Cee {
         self.catch_up_neighbours(pool, port, now_ps);
         self.catch_up_neighbours(pool, port.opposite(), now_ps);
         self.catch_up(pool, port, now_ps);
+        let rate_bps = self.periods[port.index()].rate_bps();
+        self.begin_period(port, now_ps, rate_bps);
         self.out[port].set_down(!up);
         self.forget_pauses(port, now_ps);
         if up {
@@ -181,6 +186,8 @@ impl Cee {
             }
         }
         self.out.emptied(port, now_ps);
+        // What was lost has not been sent.
+        self.periods[port.index()] = Period::after(self.sent(port), rate_bps);
         self.serve_kicked_ports(pool, now_ps);
     }
 

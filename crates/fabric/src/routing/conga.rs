@@ -11,6 +11,8 @@
 //!
 //! All that a packet carries is in its path value ([`Header`]), which the first leaf rewrites.
 
+use sluicegate_core::number::{low_8, low_16, narrow};
+
 use crate::{
     graph::{Graph, HostId, Node, PortId, SwitchId},
     port::PS_PER_S,
@@ -84,10 +86,10 @@ impl Header {
         Self {
             congestion: (value >> Self::CONGESTION_SHIFT) as u8,
             told: (value >> 26) as u8 & 7,
-            tag: (value >> 21) as u8 & 0x1f,
-            told_tag: (value >> 16) as u8 & 0x1f,
-            leaf: (value >> 6) as u16 & 0x3ff,
-            hash: value as u8 & 0x3f,
+            tag: low_8((value >> 21).into()) & 0x1f,
+            told_tag: low_8((value >> 16).into()) & 0x1f,
+            leaf: low_16((value >> 6).into()) & 0x3ff,
+            hash: low_8(value.into()) & 0x3f,
         }
     }
 }
@@ -115,17 +117,17 @@ impl Leaves {
             for &(port, far) in graph.adjacent(graph.number(switch)) {
                 match graph.node(far) {
                     Node::Host(host) => {
-                        leaves.by_host[host.index()] = count as u16;
+                        leaves.by_host[host.index()] = narrow::<u16>(count);
                         has_hosts = true;
                     }
                     Node::Switch(_) => {
-                        leaves.tags[port.index()] = tag as u8;
+                        leaves.tags[port.index()] = narrow::<u8>(tag);
                         tag += 1;
                     }
                 }
             }
             if has_hosts {
-                leaves.by_switch[switch.index()] = Some(count as u16);
+                leaves.by_switch[switch.index()] = Some(narrow::<u16>(count));
                 count += 1;
                 if tag > UPLINKS {
                     return None;
@@ -203,7 +205,7 @@ impl Estimator {
     #[inline(never)]
     fn part_of_whole(&self, bytes: u64) -> u8 {
         let part = bytes.checked_div(self.whole_bytes);
-        part.map_or(MOST, |part| part.min(MOST)) as u8
+        narrow::<u8>(part.map_or(MOST, |part| part.min(MOST)))
     }
 
     #[cold]
@@ -284,8 +286,8 @@ impl Peer {
         let behind = self.changed >> self.next << self.next;
         let tag = match (behind, self.changed) {
             (0, 0) => self.next,
-            (0, before) => before.trailing_zeros() as u8,
-            (behind, _) => behind.trailing_zeros() as u8,
+            (0, before) => narrow::<u8>(before.trailing_zeros()),
+            (behind, _) => narrow::<u8>(behind.trailing_zeros()),
         };
         self.changed &= !(1 << tag);
         self.next = if tag + 1 == self.known { 0 } else { tag + 1 };

@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use sluicegate_core::number::{low_half, narrow};
+
 use super::{
     divisor::Divisor,
     paths::{self, Links},
@@ -158,7 +160,11 @@ impl Near {
         debug_assert!(index < set.len(), "{index} of {}", set.count);
         match set.step {
             Set::LISTED => self.listed[set.first as usize + index],
-            step => PortId(set.first.wrapping_add(step.wrapping_mul(index as u32))),
+            // The index is less than a `u32`, and each hop comes by here.
+            step => PortId(
+                set.first
+                    .wrapping_add(step.wrapping_mul(low_half(index as u64))),
+            ),
         }
     }
 
@@ -184,23 +190,23 @@ impl Near {
             Some(first) if ports.windows(2).all(is_series) => Set {
                 first: first.0,
                 step,
-                count: ports.len() as u32,
+                count: narrow::<u32>(ports.len()),
             },
             Some(_) => {
                 self.listed.extend_from_slice(ports);
                 Set {
-                    first: (self.listed.len() - ports.len()) as u32,
+                    first: narrow::<u32>(self.listed.len() - ports.len()),
                     step: Set::LISTED,
-                    count: ports.len() as u32,
+                    count: narrow::<u32>(ports.len()),
                 }
             }
         };
         self.sets.push(set);
-        self.sets.len() as u32 - 1
+        narrow::<u32>(self.sets.len()) - 1
     }
 
     fn row(&mut self, switch: &Found, shape: &Shape) -> Row {
-        let number = self.sets() as u32;
+        let number = narrow::<u32>(self.sets());
         for &(_, run) in &switch.runs[shape.children.clone()] {
             self.add(&switch.sets[run as usize]);
         }
@@ -225,14 +231,14 @@ impl Near {
     fn runs(&mut self, switches: &[Found]) -> Runs {
         let mut runs = Runs::default();
         for switch in switches {
-            runs.begins.push(runs.hosts.len() as u32);
+            runs.begins.push(narrow::<u32>(runs.hosts.len()));
             let sets: Vec<u32> = switch.sets.iter().map(|set| self.add(set)).collect();
             for &(host, set) in &switch.runs {
                 runs.hosts.push(host);
                 runs.sets.push(sets[set as usize]);
             }
         }
-        runs.begins.push(runs.hosts.len() as u32);
+        runs.begins.push(narrow::<u32>(runs.hosts.len()));
         runs
     }
 }
@@ -281,7 +287,7 @@ impl Found {
         if let Some(&number) = self.numbers.get(ports) {
             return number;
         }
-        let number = self.sets.len() as u32;
+        let number = narrow::<u32>(self.sets.len());
         self.sets.push(ports.to_vec());
         self.numbers.insert(ports.to_vec(), number);
         number
@@ -329,7 +335,7 @@ impl Shape {
         let up = ups.next();
         ups.all(|set| Some(set) == up).then(|| Self {
             first: switch.runs[children.start].0,
-            below: stride * children.len() as u32,
+            below: stride * narrow::<u32>(children.len()),
             stride,
             children,
             up,
@@ -352,7 +358,7 @@ impl Down {
         let port = |child: usize| children.get(child).copied().and_then(Set::only);
         let first = port(0).map_or(0, |port| port.0);
         let step = port(1).map_or(0, |port| port.0.wrapping_sub(first));
-        let expected = |child: usize| first.wrapping_add(step.wrapping_mul(child as u32));
+        let expected = |child: usize| first.wrapping_add(step.wrapping_mul(narrow::<u32>(child)));
         let as_expected = |child: usize| port(child) == Some(PortId(expected(child)));
         Self {
             first,

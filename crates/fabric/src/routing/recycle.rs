@@ -5,6 +5,8 @@
 //! more. With none left it draws one. After a timeout it draws none for a while ("freezing"),
 //! because a drawn one may lead to a link that has failed: it repeats values that have worked.
 
+use sluicegate_core::number::narrow;
+
 use crate::random::draw;
 
 /// How many values a sender keeps, as in the paper.
@@ -72,8 +74,8 @@ impl Recycled {
         }
         self.values[usize::from(self.head)] = path;
         self.filled = self.filled.max(self.head + 1);
-        self.head = (self.head + 1) % KEPT as u8;
-        self.fresh = (self.fresh + 1).min(KEPT as u8);
+        self.head = (self.head + 1) % narrow::<u8>(KEPT);
+        self.fresh = (self.fresh + 1).min(narrow::<u8>(KEPT));
     }
 
     /// A retransmission timer has expired. After a while without an acknowledgement it means that
@@ -89,7 +91,7 @@ impl Recycled {
     fn thaw(&mut self, now_ps: u64) {
         if now_ps >= self.frozen_until_ps {
             self.frozen_until_ps = 0;
-            self.explore = KEPT as u8;
+            self.explore = narrow::<u8>(KEPT);
         }
     }
 }

@@ -6,6 +6,8 @@
 
 use std::collections::HashSet;
 
+use sluicegate_core::number::narrow;
+
 use super::{Query, Routes, Scheme};
 use crate::graph::{HostId, Node, PortId};
 
@@ -108,7 +110,7 @@ impl Routes {
             let Some(port) = self.peek(query) else {
                 break;
             };
-            choices = choices.saturating_mul(self.choices(switch, to).len() as u32);
+            choices = choices.saturating_mul(narrow::<u32>(self.choices(switch, to).len()));
             ports.push(port);
             node = far(port);
         }

@@ -1,5 +1,7 @@
 //! Schemes that spread packets over the ports that are equally near to their destination.
 
+use sluicegate_core::number::{low_8, low_half, narrow};
+
 use super::{
     Passing, Query,
     adaptive::{AdaptiveRules, Congestion, Snooped},
@@ -255,7 +257,7 @@ impl Spread {
             tag: leaves.tag(port),
             told_tag,
             told,
-            hash: query.path as u8,
+            hash: low_8(query.path.into()),
         };
         (port, header.value())
     }
@@ -316,7 +318,7 @@ fn hashed(path: u32, switch: SwitchId, count: usize) -> usize {
 /// (number / divisor) mod `count`.
 #[inline]
 fn modulo(number: u32, divisor: u32, count: usize) -> usize {
-    (number / divisor % count as u32) as usize
+    (number / divisor % low_half(count as u64)) as usize
 }
 
 impl State {
@@ -383,7 +385,7 @@ impl Flowlet {
     fn at(index: usize, last_ps: u64) -> Self {
         Self {
             last_ps,
-            port: index as u32 + 1,
+            port: narrow::<u32>(index) + 1,
         }
     }
 
@@ -426,7 +428,7 @@ impl SetState {
         let [last, first, second] = loads;
         let drawn = if second.0 < first.0 { second } else { first };
         let best = if last.0 < drawn.0 { last } else { drawn };
-        self.best = best.1 as u32;
+        self.best = narrow::<u32>(best.1);
         best.1
     }
 

@@ -1,5 +1,7 @@
 //! A port for each switch and destination: D-mod-k in a graph that is no fat tree.
 
+use sluicegate_core::number::index;
+
 use super::paths::{self, Links};
 use crate::graph::{HostId, PortId, SwitchId};
 
@@ -21,7 +23,7 @@ impl Table {
         let mut ports = vec![NONE; divisors.len() * hosts];
         paths::shortest(links, |switch, host, nearest| {
             let choice = u64::from(host.0) / divisors[switch.index()] % nearest.len() as u64;
-            ports[switch.index() * hosts + host.index()] = nearest[choice as usize];
+            ports[switch.index() * hosts + host.index()] = nearest[index(choice)];
         });
         Self { hosts, ports }
     }

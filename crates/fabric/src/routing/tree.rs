@@ -2,6 +2,8 @@
 //! division, the port up by another. A large network would wait most for cache misses in a table
 //! for each switch and host.
 
+use sluicegate_core::number::narrow;
+
 use super::{divisor::Divisor, table::Table};
 use crate::graph::{Graph, HostId, PortId, SwitchId};
 
@@ -90,7 +92,7 @@ impl Row {
         let port_to = |host: &u32| table.port(switch, HostId(*host));
         let is_below = |host: &u32| port_to(host).is_some_and(|port| !leads_up(&port));
         let first = (0..graph.hosts()).find(is_below)?;
-        let below = (first..graph.hosts()).take_while(is_below).count() as u32;
+        let below = narrow::<u32>((first..graph.hosts()).take_while(is_below).count());
         let alike = |host: &u32| port_to(host) == port_to(&first);
         let stride = (first..first + below).take_while(alike).count();
         let children = (first..first + below).step_by(stride);
@@ -101,11 +103,11 @@ impl Row {
             first,
             below,
             down: Series::of(&down),
-            stride: Divisor::by(stride as u32),
+            stride: Divisor::by(narrow::<u32>(stride)),
             up: Series::of(&up),
             choices: Divisor::by(divisor),
-            count: Divisor::by(up.len() as u32),
-            ups: up.len() as u32,
+            count: Divisor::by(narrow::<u32>(up.len())),
+            ups: narrow::<u32>(up.len()),
         })
     }
 

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, ops::Range};
 
 use sluicegate_apps::{Datagram, Io, MessageHeader, SenderState, SocketId};
+use sluicegate_core::number::narrow;
 use sluicegate_fabric::Routing;
 use sluicegate_scenario::workload::Plan;
 use sluicegate_tcp::Endpoint;
@@ -30,7 +31,7 @@ pub(super) fn id(end: EndId) -> SocketId {
 
 /// The end of a socket.
 fn end(socket: SocketId) -> EndId {
-    socket.0 as EndId
+    narrow::<EndId>(socket.0)
 }
 
 impl<F: PacketFabric> Sockets<'_, F> {

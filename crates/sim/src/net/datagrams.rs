@@ -9,6 +9,7 @@
 use std::{collections::VecDeque, net::IpAddr};
 
 use sluicegate_apps::MessageHeader;
+use sluicegate_core::number::{low_half, narrow};
 use sluicegate_fabric::graph::HostId;
 use sluicegate_tcp::Events;
 use sluicegate_vswitch::Vnics;
@@ -49,7 +50,7 @@ struct Row {
 impl Row {
     /// Payload of the first, in bytes.
     fn next_bytes(&self) -> u16 {
-        self.bytes.min(self.payload.into()) as u16
+        narrow::<u16>(self.bytes.min(self.payload.into()))
     }
 }
 
@@ -71,7 +72,7 @@ impl Datagrams {
         self.held_bytes = self.held_bytes.saturating_add(bytes);
         self.taken_bytes = self.taken_bytes.wrapping_add(bytes);
         // Numbers wrap.
-        let count = bytes.div_ceil(payload.into()) as u32;
+        let count = low_half(bytes.div_ceil(payload.into()));
         self.taken = self.taken.wrapping_add(count);
     }
 
@@ -195,7 +196,7 @@ impl<F: PacketFabric> Net<F> {
         }
         let (mut dropped, mut dropped_bytes) = (0, 0);
         while bytes > 0 {
-            let next = bytes.min(payload.into()) as u16;
+            let next = narrow::<u16>(bytes.min(payload.into()));
             bytes -= u64::from(next);
             if !self.take_datagram(end, next) {
                 dropped += 1;

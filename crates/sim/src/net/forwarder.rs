@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 
+use sluicegate_core::number::narrow;
 use sluicegate_fabric::{
     Frame, Handle,
     contract::{Driver, Lane},
@@ -48,7 +49,7 @@ impl Speed {
 
 fn time_ps(bytes: u32, rate_bps: u64) -> u64 {
     let bit_ps = u128::from(bytes) * 8 * u128::from(PS_PER_S);
-    (bit_ps / u128::from(rate_bps.max(1))) as u64
+    narrow::<u64>(bit_ps / u128::from(rate_bps.max(1)))
 }
 
 /// The processor of a host's switch.
@@ -102,7 +103,7 @@ impl Forwarder {
 
     /// Every side of the switch.
     pub(super) fn sides(&self) -> impl Iterator<Item = Side> + use<> {
-        let vnics = self.busy_ps.len() as u16 * u16::from(self.priorities);
+        let vnics = narrow::<u16>(self.busy_ps.len()) * u16::from(self.priorities);
         let lanes = (1..self.priorities).map(Side::Lane);
         let sides = std::iter::once(Side::Uplink).chain(lanes);
         sides.chain((0..vnics).map(Side::Vnic))

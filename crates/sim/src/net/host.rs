@@ -63,6 +63,8 @@ pub struct Host {
     opened: u32,
     /// The numbers of expired alarms, for reuse.
     pub(super) free_alarms: Vec<u32>,
+    /// Payload of all packets that have come to stacks and sockets of this host.
+    pub(crate) received_bytes: u64,
     pub(crate) troubles: Troubles,
 }
 
@@ -117,6 +119,7 @@ impl Host {
             paths: u64::from(adapter.0) << 32,
             opened: 0,
             free_alarms: Vec::new(),
+            received_bytes: 0,
             troubles: Troubles::default(),
         }
     }

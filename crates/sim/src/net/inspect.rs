@@ -1,6 +1,9 @@
 //! Views of a part for its observers, and the check of its account.
 
-use sluicegate_core::abi::{Flow, FlowKey};
+use sluicegate_core::{
+    abi::{Flow, FlowKey},
+    number::narrow,
+};
 use sluicegate_fabric::graph::HostId;
 use sluicegate_tcp::Endpoint;
 use sluicegate_vswitch::{Passed, Vnics};
@@ -95,7 +98,7 @@ impl<F: PacketFabric> Net<F> {
         if !self.hosts.iter().all(Host::forwards_in_time) {
             return Ok(());
         }
-        let tenants = 0..self.layout.tenants.len() as u32;
+        let tenants = 0..narrow::<u32>(self.layout.tenants.len());
         let passed: Passed = tenants.filter_map(|tenant| self.passed(tenant)).sum();
         let sent = self.counts.sent + self.counts.facks - self.counts.policed;
         match passed.offered == sent {

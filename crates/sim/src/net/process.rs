@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
+use sluicegate_core::number::{low_64, narrow};
 use sluicegate_fabric::random::draw;
 use sluicegate_tcp::Events;
 
@@ -60,10 +61,10 @@ impl Processes {
 fn quantile(evenly_spaced: &[u64], drawn: u64) -> u64 {
     let steps = evenly_spaced.len().saturating_sub(1) as u128;
     let at = u128::from(drawn) * steps;
-    let (below, part) = ((at >> 64) as usize, (at as u64) >> 32);
+    let (below, part) = (narrow::<usize>(at >> 64), low_64(at) >> 32);
     let low = evenly_spaced[below];
     let high = evenly_spaced.get(below + 1).copied().unwrap_or(low);
-    low + ((u128::from(high.saturating_sub(low)) * u128::from(part)) >> 32) as u64
+    low + narrow::<u64>((u128::from(high.saturating_sub(low)) * u128::from(part)) >> 32)
 }
 
 impl<F: PacketFabric> Net<F> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sluicegate_core::number::low_half;
 use sluicegate_fabric::{
     Frame, Handle, Routes,
     graph::{HostId, Node, PortId, SwitchId},
@@ -372,7 +373,7 @@ impl ConnectionEnd {
         };
         let mut sending = sending(tcp);
         let payload = u64::from(header.payload());
-        let is_new = payload > 0 && header.end() == sending.nxt as u32;
+        let is_new = payload > 0 && header.end() == low_half(sending.nxt);
         if is_new {
             sending.nxt -= payload;
         }

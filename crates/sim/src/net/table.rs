@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
+use sluicegate_core::number::narrow;
 use sluicegate_fabric::{graph::HostId, routing::PathValues};
 use sluicegate_tcp::{Cache, Endpoint, Events};
 
@@ -156,7 +157,7 @@ impl Sockets {
         free: Option<u32>,
     ) -> u32 {
         let alarm = Alarm { host, actor, key };
-        let index = free.unwrap_or(self.alarms.len() as u32);
+        let index = free.unwrap_or(narrow::<u32>(self.alarms.len()));
         match self.alarms.get_mut(index as usize) {
             Some(place) => *place = alarm,
             None => self.alarms.push(alarm),

@@ -5,7 +5,7 @@
 mod feedback;
 mod telling;
 
-use sluicegate_core::cc::SSTHRESH_UNKNOWN;
+use sluicegate_core::{cc::SSTHRESH_UNKNOWN, number::narrow};
 
 use super::{Endpoint, acknowledge::News};
 use crate::{
@@ -341,7 +341,9 @@ impl Endpoint {
         let counters = accurate.readable_counters(segment, sent);
         let delivered = feedback::Delivered {
             bytes: super::acknowledge::saturated(news.delivered),
-            packets: news.records.max(news.delivered.div_ceil(mss.into()) as u32),
+            packets: news
+                .records
+                .max(narrow::<u32>(news.delivered.div_ceil(mss.into()))),
             mss,
             calm,
         };

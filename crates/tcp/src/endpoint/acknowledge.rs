@@ -1,6 +1,9 @@
 //! The processing of an arriving ACK: RFC 9293 3.10.7.4 (fifth), SACK, RTT, congestion control.
 
-use sluicegate_core::cc::{Ack, CC_CUT};
+use sluicegate_core::{
+    cc::{Ack, CC_CUT},
+    number::narrow,
+};
 
 use super::{
     Endpoint, Events, FULL, Phase, State,
@@ -377,5 +380,5 @@ impl Endpoint {
 /// Into 32 bits, as core counts.
 #[inline]
 pub fn saturated(value: u64) -> u32 {
-    value.min(u32::MAX.into()) as u32
+    narrow::<u32>(value.min(u32::MAX.into()))
 }

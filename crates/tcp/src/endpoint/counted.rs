@@ -7,6 +7,8 @@
 
 use std::collections::VecDeque;
 
+use sluicegate_core::number::narrow;
+
 use super::{Endpoint, Events, NEVER, reassembly::Range, receiver::Receiver};
 use crate::{
     Config, Segment,
@@ -414,7 +416,7 @@ impl Receiver {
         let Some(memory) = &mut self.memory else {
             return;
         };
-        let len = payload.min(memory.rules.offload_bytes.into()) as u32;
+        let len = narrow::<u32>(payload.min(memory.rules.offload_bytes.into()));
         if len > self.mss {
             memory.learn_share(payload, size);
             self.mss = len.min(announced);
@@ -425,7 +427,7 @@ impl Receiver {
     fn quicken(&mut self, delayed: &DelayedAck) {
         let window = self.memory.as_ref().map_or(0, |memory| memory.window);
         let pairs = (window / (2 * u64::from(self.mss))).max(2);
-        let quick = pairs.min(delayed.quick.into()) as u8;
+        let quick = narrow::<u8>(pairs.min(delayed.quick.into()));
         self.quick = self.quick.max(quick);
     }
 

@@ -1,7 +1,7 @@
 //! The state that one connection takes over from those before it, and leaves to those after it:
 //! [`crate::Cache`].
 
-use sluicegate_core::cc::SSTHRESH_UNKNOWN;
+use sluicegate_core::{cc::SSTHRESH_UNKNOWN, number::at_most};
 
 use super::{Endpoint, Phase};
 use crate::{cache::Experience, config::CacheWindow};
@@ -31,7 +31,7 @@ impl Endpoint {
     /// No more than the peer takes and the send buffer holds.
     fn inherit_window(&mut self, bytes: u32) {
         let most = self.snd_wnd.min(self.config.send_buffer.initial_bytes);
-        self.cc.cwnd = bytes.min(most as u32).max(2 * self.mss);
+        self.cc.cwnd = bytes.min(at_most::<u32>(most)).max(2 * self.mss);
     }
 
     /// The experience with the peer when this connection ends, given the `known` one from before;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use sluicegate_core::number::narrow;
+
 use super::{Endpoint, scoreboard, sequence};
 use crate::{Config, Segment, segment::flags};
 
@@ -40,11 +42,11 @@ impl Endpoint {
         }
         let most = self.mss.saturating_sub(SYN_OPTIONS);
         let waits = self.snd_end - self.snd_una - 1;
-        let len = waits.min(most.into()) as u32;
+        let len = narrow::<u32>(waits.min(most.into()));
         if len == 0 {
             return;
         }
-        segment.payload = len as u16;
+        segment.payload = narrow::<u16>(len);
         self.snd_nxt += 1 + u64::from(len);
         self.board.push(scoreboard::Sent {
             end: self.snd_nxt,

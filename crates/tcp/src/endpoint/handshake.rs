@@ -5,16 +5,20 @@ use crate::{
     Segment,
     segment::{flags, option},
 };
-use sluicegate_core::cc::Cc;
+use sluicegate_core::{cc::Cc, number::low_half};
 
 /// The MSS of a peer that gives none (RFC 9293 3.7.1).
 const DEFAULT_MSS: u16 = 536;
 /// Options of every data segment.
 const TIMESTAMPS_LEN: u32 = 12;
 
+/// Payload of the largest segment: what an IPv4 packet has beside its header, TCP's with all
+/// options, and 16 bytes of options of hosts.
+const BURST_MAX: u32 = 0xffff - 20 - 60 - 16;
+
 /// Payload bytes of the largest segment, which offload may cut into parts of `mss`.
 pub(super) fn burst(mss: u32, segments: u8) -> u32 {
-    mss * u32::from(segments).clamp(1, (0xffff / mss).max(1))
+    mss * u32::from(segments).clamp(1, (BURST_MAX / mss).max(1))
 }
 
 impl Endpoint {
@@ -255,7 +259,7 @@ impl Endpoint {
         // A division for each tick, not for each segment.
         if now_ns.wrapping_sub(self.tick_began_ns) >= tick_ns {
             let ticks = now_ns / tick_ns;
-            self.ticks = ticks as u32;
+            self.ticks = low_half(ticks);
             self.tick_began_ns = ticks * tick_ns;
         }
         self.ticks.wrapping_add(self.receiver.ts_offset)

@@ -1,5 +1,7 @@
 //! RACK-TLP (RFC 8985): losses by time, and a probe of the tail.
 
+use sluicegate_core::number::low_half;
+
 use super::{
     Endpoint, Phase, Timer,
     acknowledge::{News, saturated},
@@ -24,7 +26,7 @@ pub struct Echo {
 impl Echo {
     /// The retransmission of `record` is not what the ACK answers: it left later.
     fn precedes(&self, record: &Sent) -> bool {
-        let sent = ((record.sent_ns / self.tick_ns) as u32).wrapping_add(self.offset);
+        let sent = low_half(record.sent_ns / self.tick_ns).wrapping_add(self.offset);
         (self.ts_ecr.wrapping_sub(sent) as i32) < 0
     }
 }

@@ -1,5 +1,7 @@
 //! Data that has arrived out of order, and the SACK blocks that report it (RFC 2018, RFC 2883).
 
+use sluicegate_core::number::narrow;
+
 /// Sequence space from `start` up to, not including, `end`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Range {
@@ -95,7 +97,7 @@ impl Reassembly {
             }
         }
         self.recent = kept;
-        self.recent_count = count as u8;
+        self.recent_count = narrow::<u8>(count);
     }
 
     /// In-order data has come up to `next`: how far it is in order now.
@@ -119,7 +121,7 @@ impl Reassembly {
                     count += 1;
                 }
             }
-            self.recent_count = count as u8;
+            self.recent_count = narrow::<u8>(count);
         }
         next
     }

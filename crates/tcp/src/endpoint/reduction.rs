@@ -2,6 +2,8 @@
 //! that was needless is taken back: Eifel (RFC 3522, RFC 4015), D-SACK as Linux does it, and F-RTO
 //! (RFC 5682), which also keeps a spurious timeout from sending everything again.
 
+use sluicegate_core::number::at_most;
+
 use super::{
     Endpoint, Phase,
     acknowledge::{News, saturated},
@@ -49,8 +51,8 @@ impl Reduction {
     /// The peer has had `left..right` twice.
     pub fn duplicate(&mut self, left: u64, right: u64) {
         if right > self.marker {
-            let bytes = right.saturating_sub(left).min(u32::MAX.into());
-            self.unexplained = self.unexplained.saturating_sub(bytes as u32);
+            let bytes = at_most(right.saturating_sub(left));
+            self.unexplained = self.unexplained.saturating_sub(bytes);
         }
     }
 

@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use sluicegate_core::number::narrow;
+
 /// [`Sent::flags`]: the receiver has it, out of order.
 pub const SACKED: u8 = 1;
 /// [`Sent::flags`]: deemed lost. Stays when it is sent again.
@@ -150,7 +152,7 @@ impl Scoreboard {
         let whole = self.records[index];
         debug_assert!(whole.start() < at && at < whole.end);
         let right = Sent {
-            len: (whole.end - at) as u32,
+            len: narrow::<u32>(whole.end - at),
             ..whole
         };
         self.records[index] = Sent {
@@ -195,7 +197,7 @@ impl Scoreboard {
     pub fn acknowledge(&mut self, una: u64, mut removed: impl FnMut(&Sent)) {
         while let Some(front) = self.records.front_mut() {
             if front.end > una {
-                let gone = una.saturating_sub(front.start()) as u32;
+                let gone = narrow::<u32>(una.saturating_sub(front.start()));
                 if gone > 0 {
                     let part = Sent {
                         end: una,

@@ -3,7 +3,7 @@
 //! [`Endpoint::next`] decides without changing anything; [`Endpoint::transmit`] does what it says.
 //! So [`Endpoint::has_output`] cannot be wrong.
 
-use sluicegate_core::cc::SSTHRESH_UNKNOWN;
+use sluicegate_core::{cc::SSTHRESH_UNKNOWN, number::narrow};
 
 use super::{
     Endpoint, FULL, Phase, State, Timer, acknowledge::saturated, scoreboard, sequence::wire,
@@ -214,7 +214,7 @@ impl Endpoint {
         } else {
             len = len.min(edge.saturating_sub(record.start()));
         }
-        let len = len as u32;
+        let len = narrow::<u32>(len);
         (len > 0).then_some(Output::Again { index, len })
     }
 
@@ -282,7 +282,7 @@ impl Endpoint {
         // A segment that ends a record with others behind it is as good as full.
         let whole = len == data && data < rest;
         let leaves = len >= mss || fin || whole || self.small_may_leave(now_ns, len, data, usable);
-        let len = len as u32;
+        let len = narrow::<u32>(len);
         leaves.then_some(Output::Data { len, fin })
     }
 
@@ -323,7 +323,7 @@ impl Endpoint {
         if len == 0 {
             return Output::Probe;
         }
-        let len = len as u32;
+        let len = narrow::<u32>(len);
         Output::Data { len, fin: false }
     }
 
@@ -333,7 +333,7 @@ impl Endpoint {
         let data = self.snd_end.saturating_sub(self.snd_nxt);
         let len = data.min(mss);
         if len > 0 && len <= self.usable() {
-            let len = len as u32;
+            let len = narrow::<u32>(len);
             return Some(Output::Data { len, fin: false });
         }
         let index = self.board.last_unsacked()?;
@@ -382,7 +382,7 @@ impl Endpoint {
     pub(super) fn send_data(&mut self, now_ns: u64, len: u32, fin: bool) -> Segment {
         let mut segment = self.header(now_ns, self.snd_nxt);
         let length = len + u32::from(fin);
-        segment.payload = len as u16;
+        segment.payload = narrow::<u16>(len);
         self.snd_nxt += u64::from(length);
         if self.snd_nxt >= self.snd_end && len > 0 {
             segment.flags |= flags::PSH;
@@ -450,7 +450,7 @@ impl Endpoint {
         len = record.len;
         self.board.sent_again(index, now_ns);
         let mut segment = self.header(now_ns, record.start());
-        segment.payload = record.payload() as u16;
+        segment.payload = narrow::<u16>(record.payload());
         if record.is(scoreboard::FIN) {
             segment.flags |= flags::FIN;
         }

@@ -1,6 +1,8 @@
 //! Sequence numbers without wrap-around: an offset of 64 bits whose low half is what the wire
 //! shows.
 
+use sluicegate_core::number::low_half;
+
 /// Offset of a connection's initial sequence number. 2³² more than on the wire, so that what lies
 /// before it is no negative number.
 pub fn first(isn: u32) -> u64 {
@@ -9,12 +11,12 @@ pub fn first(isn: u32) -> u64 {
 
 /// The sequence number on the wire.
 pub fn wire(offset: u64) -> u32 {
-    offset as u32
+    low_half(offset)
 }
 
 /// The offset nearest to `near` that the wire shows as `wire`.
 pub fn unwrap(wire: u32, near: u64) -> u64 {
-    let distance = wire.wrapping_sub(near as u32) as i32;
+    let distance = wire.wrapping_sub(low_half(near)) as i32;
     near.wrapping_add_signed(i64::from(distance))
 }
 

@@ -8,6 +8,8 @@
 //!
 //! Segments leave one by one here; those of a super-packet leave together or wait together.
 
+use sluicegate_core::number::narrow;
+
 use super::{Endpoint, Phase};
 
 /// The memory of a segment beside its data: Linux's `SKB_TRUESIZE` of the headers, as `ss -tm`
@@ -61,7 +63,7 @@ impl Endpoint {
     /// New data leaves: it begins a super-packet, or belongs to the one that is leaving.
     pub(super) fn take_of_super_packet(&mut self, now_ns: u64, len: u32) {
         if !self.is_leaving(now_ns) {
-            self.super_packet_bytes = self.super_packet() as u32;
+            self.super_packet_bytes = narrow::<u32>(self.super_packet());
         }
         self.super_packet_bytes = self.super_packet_bytes.saturating_sub(len);
     }

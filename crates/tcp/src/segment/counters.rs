@@ -1,5 +1,7 @@
 //! AccECN in a header (RFC 9768): the field ACE, and the option with counters of bytes.
 
+use sluicegate_core::number::{low_8, low_half, narrow};
+
 use super::{BLOCKS_SHIFT, FIELDS_SHIFT, FOUR_BLOCKS, Segment, flags, option};
 
 /// Fields that the option has at most.
@@ -65,12 +67,12 @@ impl ByteCounters {
     /// The fields in 64 bits and a rest of eight.
     fn packed(&self) -> (u64, u8) {
         let [first, second, third] = self.fields.map(u64::from);
-        (first << 40 | second << 16 | third >> 8, third as u8)
+        (first << 40 | second << 16 | third >> 8, low_8(third))
     }
 
     fn unpacked(&mut self, most: u64, rest: u8) {
-        let third = (most << 8 | u64::from(rest)) as u32;
-        let fields = [(most >> 40) as u32, (most >> 16) as u32, third];
+        let third = low_half(most << 8 | u64::from(rest));
+        let fields = [(most >> 40) as u32, low_half(most >> 16), third];
         self.fields = fields.map(|field| field & COUNTER);
         self.fields[usize::from(self.count)..].fill(0);
     }
@@ -115,7 +117,7 @@ impl Segment {
     /// The AccECN option.
     pub fn counters(&self) -> Option<ByteCounters> {
         let mut counters = ByteCounters {
-            count: self.fields()?.min(MOST as u8),
+            count: self.fields()?.min(narrow::<u8>(MOST)),
             ect1_first: self.options & option::ECT1_FIRST != 0,
             ..ByteCounters::default()
         };
@@ -153,7 +155,7 @@ impl Segment {
             return true;
         }
         let (most, rest) = counters.packed();
-        let halves = ((most >> 32) as u32, most as u32);
+        let halves = ((most >> 32) as u32, low_half(most));
         match full {
             true => (self.ts_val, self.ts_ecr) = halves,
             false => (self.sack[LAST].left, self.sack[LAST].right) = halves,

@@ -1,5 +1,7 @@
 //! A queue of frames that are linked in the pool.
 
+use sluicegate_core::number::low_half;
+
 use crate::{
     cee::{CeeFrame, Label, PRIORITIES},
     pool::{Handle, NIL, Pool},
@@ -74,7 +76,7 @@ impl Fifo {
         }
         let (_, next, next_bytes) = pool.look(handle);
         self.bytes = self.bytes.wrapping_sub(self.head_bytes);
-        (self.head, self.head_bytes) = (next, next_bytes as u32);
+        (self.head, self.head_bytes) = (next, low_half(next_bytes));
         if next == NIL {
             self.tail = NIL;
         }

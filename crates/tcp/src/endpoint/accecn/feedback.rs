@@ -1,6 +1,8 @@
 //! The sending half of AccECN: how many segments and bytes have met CE, by the peer's ACE and its
 //! option (RFC 9768 3.2.2.5 and appendix A).
 
+use sluicegate_core::number::narrow;
+
 use super::{index, initial};
 use crate::segment::{ByteCounters, Field};
 
@@ -155,7 +157,7 @@ impl Feedback {
             return safe;
         }
         let share = u64::from(marked) * u64::from(delivered.packets);
-        let about = share.div_ceil(delivered.bytes.into()) as u32;
+        let about = narrow::<u32>(share.div_ceil(delivered.bytes.into()));
         safe.min(delta + about / MODULUS * MODULUS)
     }
 }

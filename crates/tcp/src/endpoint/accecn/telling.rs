@@ -1,5 +1,7 @@
 //! The receiving half of AccECN: what has come, and when and how the peer is told.
 
+use sluicegate_core::number::narrow;
+
 use super::{index, initial};
 use crate::{
     Segment,
@@ -147,10 +149,14 @@ fn fit(timestamps: bool, blocks: usize, least: usize) -> Option<(usize, usize)> 
     let fewest = if least > 0 { blocks.min(2) } else { blocks };
     let space = OPTION_SPACE - if timestamps { 12 } else { 0 };
     for left in (fewest..=blocks.min(SACK_BLOCKS)).rev() {
-        let sack = if left > 0 { 4 + 8 * left as u32 } else { 0 };
+        let sack = if left > 0 {
+            4 + 8 * narrow::<u32>(left)
+        } else {
+            0
+        };
         let most = if left < SACK_BLOCKS { 3 } else { 0 };
         for fields in (least..=most).rev() {
-            if sack + counters_len(fields as u32, left > 0) <= space {
+            if sack + counters_len(narrow::<u32>(fields), left > 0) <= space {
                 return Some((fields, left));
             }
         }
