@@ -3,7 +3,9 @@
 //!
 //! Public files of this kind differ in ways that silently change an experiment: sizes in bytes or
 //! packets, probabilities up to 1 or up to 100, a mean on the first line. Here the header must say
-//! `bytes,cdf`, and whatever could be read in two ways is refused.
+//! `bytes,cdf`, and whatever could be read in two ways is refused. Equal neighbours can be read in
+//! one way only: rows of one probability are a range that nothing falls into, rows of one size are a
+//! probability of exactly that size.
 
 use sluicegate_config::Problem;
 
@@ -12,7 +14,8 @@ use sluicegate_config::Problem;
 pub struct Cdf {
     /// Name or path, for people.
     pub name: String,
-    /// (bytes, probability of a flow being that large or smaller), both ascending, ending at 1.
+    /// (bytes, probability of a flow being that large or smaller), neither descending, ending at 1.
+    /// The second point, if there is one, is above 0.
     points: Vec<(u64, f64)>,
 }
 
@@ -96,6 +99,9 @@ impl Cdf {
             points.push(point);
             last_line = line;
         }
+        // Nothing is smaller than the last of those at 0.
+        let at_zero = points.partition_point(|(_, p)| *p <= 0.0);
+        points.drain(..at_zero.saturating_sub(1));
         match points.last() {
             Some((_, 1.0)) => Ok(Self {
                 name: name.to_owned(),
@@ -155,7 +161,8 @@ impl Cdf {
         if probability >= 1.0 {
             return self;
         }
-        self.points.retain(|(bytes, _)| *bytes < max_bytes);
+        self.points.retain(|(bytes, _)| *bytes <= max_bytes);
+        // Points at the cap hold the probability of exactly that size: it stays there.
         self.points.push((max_bytes, probability));
         self.points.push((max_bytes, 1.0));
         self
@@ -175,7 +182,7 @@ impl Cdf {
 }
 
 const ROW_ADVICE: &str =
-    "write rows of bytes and probability, both ascending, from 0 to 1, such as `10000,0.15`";
+    "write rows of bytes and probability, neither descending, up to 1, such as `10000,0.15`";
 
 fn parse_point(row: &str) -> Result<(u64, f64), &'static str> {
     let (bytes, probability) = row.split_once(',').ok_or("has one column, not two")?;
@@ -198,10 +205,8 @@ fn parse_point(row: &str) -> Result<(u64, f64), &'static str> {
 
 fn follows(last: Option<&(u64, f64)>, point: (u64, f64)) -> Result<(u64, f64), &'static str> {
     match last {
-        Some((bytes, _)) if point.0 <= *bytes => Err("does not have more bytes than the row above"),
-        Some((_, p)) if point.1 <= *p => {
-            Err("does not have a higher probability than the row above")
-        }
+        Some((bytes, _)) if point.0 < *bytes => Err("has fewer bytes than the row above"),
+        Some((_, p)) if point.1 < *p => Err("has a lower probability than the row above"),
         _ => Ok(point),
     }
 }
@@ -228,11 +233,11 @@ mod tests {
             ("0,0\n10,1\n", 1, "header"),
             ("1234.5\nbytes,cdf\n10,1\n", 1, "header"),
             ("bytes,cdf\n0,0\n10,50\n20,100\n", 3, "per cent"),
-            ("bytes,cdf\n0,0\n10,0.5\n5,1\n", 4, "more bytes"),
+            ("bytes,cdf\n0,0\n10,0.5\n5,1\n", 4, "fewer bytes"),
             (
-                "bytes,cdf\n0,0\n10,0.5\n20,0.5\n30,1\n",
+                "bytes,cdf\n0,0\n10,0.5\n20,0.4\n30,1\n",
                 4,
-                "higher probability",
+                "lower probability",
             ),
             ("bytes,cdf\n# c\n\n0,0\n10,0.9\n", 5, "ends at 0.9"),
             ("bytes,cdf\n10 1\n", 2, "one column"),
@@ -249,13 +254,58 @@ mod tests {
 
     #[test]
     fn the_mean_is_that_of_the_samples() {
-        let cdf = Cdf::built_in("websearch").unwrap();
-        let steps = 1_000_000;
-        let sum: f64 = (0..steps)
-            .map(|i| cdf.sample((f64::from(i) + 0.5) / f64::from(steps)) as f64)
-            .sum();
-        let sampled = sum / f64::from(steps);
-        assert!((sampled / cdf.mean_bytes() - 1.0).abs() < 1e-3);
+        let written = |rows| Cdf::parse("f", rows).unwrap();
+        for cdf in [
+            Cdf::built_in("websearch").unwrap(),
+            written("bytes,cdf\n100,0.1\n200,0.5\n300,0.5\n1000,1\n"),
+            written("bytes,cdf\n100,0.1\n100,0.5\n1000,1\n"),
+            written("bytes,cdf\n100,0\n200,0\n300,0\n900,0.2\n900,1\n5000,1\n"),
+        ] {
+            let steps = 1_000_000;
+            let sum: f64 = (0..steps)
+                .map(|i| cdf.sample((f64::from(i) + 0.5) / f64::from(steps)) as f64)
+                .sum();
+            let sampled = sum / f64::from(steps);
+            assert!((sampled / cdf.mean_bytes() - 1.0).abs() < 1e-3, "{cdf:?}");
+        }
+    }
+
+    #[test]
+    fn rows_of_one_probability_are_a_range_without_flows() {
+        for parse in [Cdf::parse, Cdf::parse_times] {
+            let read = |rows: &str| {
+                let texts = ["bytes", "ns"].map(|unit| format!("{unit},cdf\n{rows}"));
+                texts.iter().find_map(|text| parse("f", text).ok()).unwrap()
+            };
+            let cdf = read("100,0.1\n200,0.5\n300,0.5\n1000,1\n");
+            let ends = [0.0, 0.1, 0.5, 0.501, 1.0].map(|u| cdf.sample(u));
+            assert_eq!(ends, [100, 100, 200, 301, 1000]);
+            assert_eq!(cdf.probability(250), 0.5);
+            // At either end as well.
+            let cdf = read("100,0\n200,0\n300,1\n400,1\n");
+            assert_eq!([0.0, 0.5, 1.0].map(|u| cdf.sample(u)), [200, 250, 300]);
+            assert_eq!(cdf.mean_bytes(), 250.0);
+        }
+    }
+
+    #[test]
+    fn rows_of_one_size_are_a_probability_of_exactly_that_size() {
+        let cdf = Cdf::parse("f", "bytes,cdf\n100,0.1\n100,0.5\n1000,1\n").unwrap();
+        let ends = [0.0, 0.3, 0.5, 0.75, 1.0].map(|u| cdf.sample(u));
+        assert_eq!(ends, [100, 100, 100, 550, 1000]);
+        assert_eq!(
+            [99, 100, 550].map(|at| cdf.probability(at)),
+            [0.0, 0.5, 0.75]
+        );
+        let one = Cdf::parse("f", "bytes,cdf\n64,0\n64,1\n").unwrap();
+        assert_eq!([0.0, 0.4, 1.0].map(|u| one.sample(u)), [64; 3]);
+        // A cap at such a size leaves what is below it.
+        let jump = "bytes,cdf\n0,0\n100,0.1\n100,0.5\n1000,1\n";
+        let capped = Cdf::parse("f", jump).unwrap().capped(100);
+        assert_eq!(
+            [0.05, 0.1, 0.3, 0.9].map(|u| capped.sample(u)),
+            [50, 100, 100, 100]
+        );
     }
 
     #[test]
