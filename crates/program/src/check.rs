@@ -528,7 +528,7 @@ mod tests {
         let mut ranks = [rank(Kind::Receive, 1), rank(Kind::Send, 0)];
         let program = |ranks: [crate::RankBuilder; 2]| Program {
             ranks: ranks.map(|rank| rank.finish().into()).into(),
-            phases: Vec::new(),
+            ..Program::default()
         };
         assert_eq!(check(&program(ranks), 0), Ok(()));
         ranks = [rank(Kind::Receive, 1), rank(Kind::Send, 0)];

@@ -210,6 +210,8 @@ pub struct Program {
     /// or recorded.
     /// Empty if it has none.
     pub phases: Vec<String>,
+    /// What a file says that may be meant otherwise than it was read.
+    pub notes: Vec<String>,
 }
 
 impl Program {

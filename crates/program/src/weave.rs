@@ -113,6 +113,7 @@ impl Weave {
         Program {
             ranks: ranks.map(|rank| Arc::new(rank.finish())).collect(),
             phases: self.phases,
+            notes: Vec::new(),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     figures::{Figure, Quantity},
     hotspot, lossless, published,
     results::{Conditions, Results, SCHEMA, VariantResult},
-    workload::offered,
+    workload::{offered, programs},
     world::{Observer, Outcome, World},
 };
 
@@ -78,6 +78,7 @@ pub fn run_at(
 fn traffic_notes(experiment: &Experiment) -> Vec<String> {
     let mut notes = hotspot::notes(experiment);
     notes.extend(offered::overloads(experiment));
+    notes.extend(programs::notes_of_files(experiment));
     notes
 }
 
@@ -417,6 +418,25 @@ mod tests {
         let results = run(&experiment, &mut model, &mut observer).unwrap();
         assert!(observer.notes[0].contains("20.0 Mb/s are offered"));
         assert_eq!(results.conditions.notes, observer.notes);
+    }
+
+    #[test]
+    fn what_a_goal_file_says_twice_is_noted() {
+        let directory = std::env::temp_dir().join(format!("sg-twice-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let goal = "num_ranks 1\nrank 0 {\na: calc 5\na: calc 6\n}\n";
+        std::fs::write(directory.join("twice.goal"), goal).unwrap();
+        let text = "[network]\ntopology = 'star'\n[traffic.p]\nkind = 'program'\ngoal = 'twice.goal'\n\
+            [variant.a]\n[variant.b]\n";
+        let path = directory.join("t.toml");
+        let experiment = file::parse(&path, text, &file::Options::default());
+        let experiment = experiment.unwrap_or_else(|problems| panic!("{problems}"));
+        let notes = traffic_notes(&experiment);
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        let line =
+            "program p (twice.goal): labels that another operation of the rank had before: 1,";
+        assert!(notes[0].starts_with(line), "{notes:?}");
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

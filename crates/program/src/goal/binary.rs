@@ -96,7 +96,11 @@ pub fn read(file: impl BufRead) -> Result<Program, Fault> {
     }
     reader.rank = None;
     let phases = reader.phases(&mut all)?;
-    Ok(Program { ranks: all, phases })
+    Ok(Program {
+        ranks: all,
+        phases,
+        notes: Vec::new(),
+    })
 }
 
 struct Reader<R> {

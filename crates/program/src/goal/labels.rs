@@ -59,7 +59,7 @@ impl Labels {
         Some(new)
     }
 
-    /// An operation has a label; false if another one has it already.
+    /// An operation has a label; false if another one has it already, which then keeps it.
     pub fn define(&mut self, label: u32, operation: u32) -> bool {
         let own = &mut self.operations[label as usize];
         let is_free = *own == UNDEFINED;

@@ -15,7 +15,8 @@
 //! Labels are optional; `requires` waits for the end, `irequires` for the begin. A receive may say
 //! `from -1` (any rank) and `tag -1` (any tag). `//` comments a line, `/* */` anything. Here ranks
 //! may stand in any order, labels may be used before they are defined, and `nic` means nothing: a
-//! rank has one. Tags count modulo 2^32 and CPUs modulo 256, as `txt2bin` stores them.
+//! rank has one. Tags count modulo 2^32 and CPUs modulo 256, as `txt2bin` stores them. The first
+//! operation of a rank with a label keeps it, as there; later ones have none, which is noted.
 //!
 //! A line `// phase NAME` in a rank is a comment to others. Here the rank's operations behind it
 //! are of the part NAME of the program, up to the next such line or to `// phase`.
@@ -153,6 +154,10 @@ struct Reader {
     lines: Vec<u32>,
     labels: Labels,
     requirements: Vec<Requirement>,
+    /// Labels that another operation of their rank had already, and the first of them with its
+    /// place.
+    repeated: u64,
+    first_repeated: String,
 }
 
 /// What is left of a line: words, numbers (an 8 of `8b` is a word of its own) and signs.
@@ -383,7 +388,7 @@ impl Reader {
                 let number = self.operation(operation, words)?;
                 let label = self.label(word)?;
                 if !self.labels.define(label, number) {
-                    return Err(self.fault(format!("the label `{word}` is there twice")));
+                    self.repeat(word);
                 }
                 Ok(())
             }
@@ -406,6 +411,15 @@ impl Reader {
             }
             _ => self.operation(word, words).map(|_| ()),
         }
+    }
+
+    /// Counts a label that another operation has already.
+    fn repeat(&mut self, label: &str) {
+        if self.repeated == 0 {
+            let rank = self.rank.unwrap_or(0);
+            self.first_repeated = format!("`{label}` of rank {rank} at line {}", self.line);
+        }
+        self.repeated += 1;
     }
 
     fn operation(&mut self, word: &str, words: &mut Words<'_>) -> Result<u32, Fault> {
@@ -505,9 +519,17 @@ impl Reader {
         if let Some(rank) = missing {
             return Err(self.fault(format!("rank {rank} is missing")));
         }
+        let of_labels = (self.repeated > 0).then(|| {
+            let (count, first) = (self.repeated, &self.first_repeated);
+            format!(
+                "labels that another operation of the rank had before: {count}, the first of them \
+                 {first}; the earlier operation keeps a label, as in LogGOPSim's txt2bin"
+            )
+        });
         Ok(Program {
             ranks: mem::take(&mut self.ranks).into_iter().flatten().collect(),
             phases: self.phases,
+            notes: of_labels.into_iter().collect(),
         })
     }
 }
@@ -566,6 +588,33 @@ mod tests {
             assert_eq!(operation.cpu, 44);
         }
         assert_eq!(crate::check::check(&program, 0), Ok(()));
+    }
+
+    /// As `txt2bin` has it, whose table of labels takes no second entry of a name.
+    #[test]
+    fn the_first_operation_with_a_label_keeps_it_and_a_note_says_so() {
+        let text = "num_ranks 2\nrank 0 {\nb requires a\na: calc 5\nb: calc 6\na: calc 7\n\
+            c: calc 8\nc requires a\nb: calc 9\n}\nrank 1 {\na: calc 1\nb: calc 2\n}\n";
+        let program = read(text.as_bytes()).unwrap();
+        let rank = &program.ranks[0];
+        let waiting = |at| -> Vec<u32> { rank.dependents(at).map(|one| one.operation).collect() };
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(waiting),
+            [vec![1, 3], vec![], vec![], vec![], vec![]]
+        );
+        assert_eq!(
+            program.notes,
+            [
+                "labels that another operation of the rank had before: 2, the first of them `a` of \
+                 rank 0 at line 6; the earlier operation keeps a label, as in LogGOPSim's txt2bin"
+            ]
+        );
+        let once = text
+            .replace("a: calc 7", "calc 7")
+            .replace("b: calc 9", "calc 9");
+        let once = read(once.as_bytes()).unwrap();
+        assert!(once.notes.is_empty(), "{:?}", once.notes);
+        assert_eq!(once.digest(), program.digest());
     }
 
     #[test]
@@ -637,10 +686,6 @@ mod tests {
             (
                 "num_ranks 1\nrank 0 {\ncalc 5 6\n}",
                 "3: rank 0: expected the end of the line, found `6`",
-            ),
-            (
-                "num_ranks 1\nrank 0 {\na: calc 5\na: calc 5\n}",
-                "4: rank 0: the label `a` is there twice",
             ),
             ("num_ranks 70000\n", "1: 70000 is above 65536"),
             (

@@ -9,7 +9,7 @@ use super::{
     plan::{OperationTimes, RankReport},
 };
 use crate::{
-    experiment::{Node, TrafficKind, Variant},
+    experiment::{Experiment, Node, TrafficKind, Variant},
     results::{CriticalPath, CriticalStep, ProgramResult, Timeline},
     stats,
 };
@@ -75,6 +75,25 @@ fn host_rate_bps(variant: &Variant) -> u64 {
     let links = variant.links.iter();
     let own = links.filter(|link| is_host(&link.a) || is_host(&link.b));
     own.map(|link| link.rate_bps).max().unwrap_or(0)
+}
+
+/// Lines for people on files that may mean something else than was read, each once.
+pub fn notes_of_files(experiment: &Experiment) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let traffic = experiment.variants.iter().flat_map(|one| &one.traffic);
+    for traffic in traffic {
+        let TrafficKind::Program { program, file, .. } = &traffic.kind else {
+            continue;
+        };
+        let file = file.as_deref().unwrap_or_default();
+        for note in &program.notes {
+            let line = format!("program {} ({file}): {note}", traffic.name);
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+    }
+    lines
 }
 
 /// Lines for people on operations of a variant that waited at the end of the run, and on messages
