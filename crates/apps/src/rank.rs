@@ -4,7 +4,8 @@
 //! lasts. A rank begins its operations when all its connections stand. A message of up to so many
 //! bytes is sent at once (eager): its send ends when the socket has taken it. A longer one is
 //! announced first (rendezvous): its data leave when the receiver has posted the receive and has
-//! granted them.
+//! granted them. A message of a rank to itself needs neither: it is there at once, and a long one
+//! waits for its receive.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -285,6 +286,9 @@ impl Rank {
     }
 
     fn send<I: Io>(&mut self, io: &mut I, number: u32, operation: &program::Operation) {
+        if operation.peer == self.me {
+            return self.send_to_itself(io, number, operation);
+        }
         let Some(index) = self.line(operation.peer) else {
             return;
         };
@@ -295,6 +299,34 @@ impl Rank {
             class: if eager { class::EAGER } else { class::REQUEST },
         };
         self.post(io, index, header, eager.then_some(number));
+    }
+
+    /// A copy within the host, which takes no time here.
+    fn send_to_itself<I: Io>(&mut self, io: &mut I, number: u32, operation: &program::Operation) {
+        let message = Message {
+            source: self.me,
+            tag: operation.tag,
+            operation: number,
+            bytes: operation.size,
+            waits: operation.size > self.eager_bytes,
+        };
+        let receive = self.matcher.arrive(message);
+        if !message.waits || receive.is_some() {
+            self.ended(io, number);
+        }
+        if let Some(receive) = receive {
+            self.times[receive as usize].partner = Some((self.me, number));
+            self.received(io, receive, self.me, message.bytes);
+        }
+    }
+
+    /// Takes a message of the rank to itself that is there.
+    fn take_own<I: Io>(&mut self, io: &mut I, number: u32, message: &Message) {
+        if message.waits {
+            self.times[message.operation as usize].partner = Some((self.me, number));
+            self.ended(io, message.operation);
+        }
+        self.received(io, number, self.me, message.bytes);
     }
 
     /// Fetches the state of the partners of the sends that follow in the program.
@@ -317,6 +349,7 @@ impl Rank {
     fn receive<I: Io>(&mut self, io: &mut I, number: u32, operation: &program::Operation) {
         let taken = self.matcher.post(operation.peer, operation.tag, number);
         match taken {
+            Some(message) if message.source == self.me => self.take_own(io, number, &message),
             Some(message) if message.waits => self.grant(io, &message, number, number),
             Some(message) => self.received(io, number, message.source, message.bytes),
             None if self.lines.len() >= MANY => {

@@ -547,6 +547,35 @@ fn a_long_message_waits_for_its_receive() {
     assert_eq!(partners(&reports), (None, Some((0, 0))));
 }
 
+/// Before and after its receive, long and short, of a rank that has other partners and of one alone.
+#[test]
+fn a_message_to_itself_takes_no_time_and_matches_by_tag_and_order() {
+    let text = "num_ranks 2\n\
+        rank 0 {\na: send 90b to 0 tag 1\nb: calc 5000000\nc: recv 90b from 0 tag 1\nc requires b\n\
+        d: recv 70b from -1 tag -1\nd requires c\ne: send 70b to 0 tag 2\ne requires d2\n\
+        d2: calc 1000000\nd2 requires c\nf: send 8b to 1\nf requires d\n}\n\
+        rank 1 {\nrecv 8b from 0\n}\n";
+    for (eager_bytes, sent_us, partner) in [(100, 0, None), (10, 5_000, Some((0, 2)))] {
+        let (reports, run) = ranks(text, eager_bytes, SECOND_NS / 2);
+        assert!(run.is_complete(), "{reports:?}");
+        assert_eq!(span_us(&reports, 0, 0), (0, sent_us));
+        assert_eq!(reports[0].times[0].partner, partner);
+        assert_eq!(span_us(&reports, 0, 2), (5_000, 5_000));
+        assert_eq!(span_us(&reports, 0, 3), (5_000, 6_000));
+        assert_eq!(reports[0].times[3].partner, Some((0, 4)));
+        assert_eq!(span_us(&reports, 0, 4), (6_000, 6_000));
+        assert_eq!(span_us(&reports, 0, 6).0, 6_000);
+        assert_eq!(reports[0].unreceived, 0);
+    }
+    let left = "num_ranks 1\nrank 0 {\nsend 8b to 0 tag 1\nrecv 8b from 0 tag 2\n}\n";
+    let (reports, run) = ranks(left, 100, SECOND_NS / 2);
+    assert!(!run.is_complete());
+    assert_eq!(
+        (reports[0].unreceived, &reports[0].untaken[..]),
+        (1, &[(0, 0)][..])
+    );
+}
+
 #[test]
 fn long_messages_in_both_directions_cross() {
     let text = "num_ranks 2\n\

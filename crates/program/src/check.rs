@@ -68,14 +68,6 @@ fn peers(me: u32, rank: &Rank, ranks: u32) -> Result<(), Fault> {
             let reason = format!("{what}: the program has ranks 0 to {}", ranks - 1);
             return Err(fault(me, reason, OF_RANKS));
         }
-        if op.peer == me {
-            let what = rank.describe(number);
-            return Err(fault(
-                me,
-                format!("{what}: a rank sends itself nothing"),
-                OF_RANKS,
-            ));
-        }
     }
     Ok(())
 }
@@ -540,6 +532,36 @@ mod tests {
         assert!(
             reason.ends_with("no partner: one receive is missing"),
             "{reason}"
+        );
+    }
+
+    #[test]
+    fn messages_of_a_rank_to_itself_are_checked_like_others() {
+        let with = |body: &str| format!("num_ranks 1\nrank 0 {{\n{body}}}\n");
+        let both = with("a: send 8b to 0 tag 1\nb: recv 8b from 0 tag 1\n");
+        for eager_bytes in [0, 8] {
+            assert_eq!(of(&both, eager_bytes), Ok(()));
+        }
+        let bytes = crate::goal::binary::write(&text::read(both.as_bytes()).unwrap());
+        assert_eq!(check(&crate::goal::read(&bytes[..]).unwrap(), 0), Ok(()));
+        assert_eq!(
+            reason(&with("a: send 8b to 0 tag 1\nb: recv 8b from 0 tag 2\n"), 8),
+            "send of 8 B to rank 0, tag 1 at line 3 has no partner: one receive is missing"
+        );
+        assert_eq!(
+            reason(&with("recv 8b from -1\n"), 8),
+            "1 receives, and 0 messages are sent to it; the last receive is: receive of 8 B from \
+             any rank, tag 0 at line 3"
+        );
+        let small = reason(&with("send 9b to 0\nrecv 8b from 0\n"), 9);
+        assert!(small.contains("is smaller than its message"), "{small}");
+        // A long message waits for a receive behind it.
+        let one = with("a: send 9b to 0\nb: recv 9b from 0\nb requires a\n");
+        assert_eq!(of(&one, 9), Ok(()));
+        assert_eq!(
+            reason(&one, 8),
+            "2 operations wait for ever: rank 0: send of 9 B to rank 0, tag 0 at line 3 waits for \
+             rank 0"
         );
     }
 
