@@ -4,7 +4,11 @@
 //! which is how scenario variants and inheritance between files work; a value that came from
 //! another file keeps its own place.
 
-use std::{fmt, path::Path, sync::Arc};
+use std::{
+    fmt,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
 use toml::de::{DeTable, DeValue};
 
@@ -18,6 +22,31 @@ use crate::{
 struct Source {
     name: String,
     text: String,
+    /// Where lines begin, once a place is asked for: a file may have a problem in each of its lines.
+    lines: OnceLock<Vec<usize>>,
+}
+
+impl Source {
+    fn new(name: &str, text: &str) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.to_owned(),
+            text: text.to_owned(),
+            lines: OnceLock::new(),
+        })
+    }
+
+    fn lines(&self) -> &[usize] {
+        self.lines.get_or_init(|| {
+            let ends = self
+                .text
+                .bytes()
+                .enumerate()
+                .filter(|(_, byte)| *byte == b'\n');
+            std::iter::once(0)
+                .chain(ends.map(|(at, _)| at + 1))
+                .collect()
+        })
+    }
 }
 
 /// Where a value stands.
@@ -42,10 +71,10 @@ impl Place {
 
     /// Line and column in characters, both from 1.
     pub fn line_column(&self) -> (usize, usize) {
-        let before = self.source.text.get(..self.offset).unwrap_or("");
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
-        (line, before[line_start..].chars().count() + 1)
+        let lines = self.source.lines();
+        let line = lines.partition_point(|begin| *begin <= self.offset).max(1);
+        let before = self.source.text.get(lines[line - 1]..self.offset);
+        (line, before.unwrap_or("").chars().count() + 1)
     }
 
     /// A problem of the value here, known as `key`.
@@ -140,10 +169,7 @@ pub fn read(path: &Path) -> Result<Node, Problems> {
 /// # Errors
 /// Every syntax error, with its place.
 pub fn parse(name: &str, text: &str) -> Result<Node, Problems> {
-    let source = Arc::new(Source {
-        name: name.to_owned(),
-        text: text.to_owned(),
-    });
+    let source = Source::new(name, text);
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut problems: Vec<Problem> = errors
         .iter()
@@ -390,6 +416,17 @@ mod tests {
     fn columns_count_characters() {
         let tree = parse("t.toml", "\"é\" = 'x'\n").unwrap();
         assert_eq!(tree.entries()[0].node.place.line_column(), (1, 7));
+    }
+
+    #[test]
+    fn lines_count_from_one_at_either_end_of_a_line() {
+        let tree = parse("t.toml", "a = 1\n\nb = [\n2,\n]\nc = 3").unwrap();
+        let places = |node: &Node| node.place.line_column();
+        assert_eq!(places(tree.get("a").unwrap()), (1, 5));
+        assert_eq!(places(tree.get("b").unwrap()), (3, 5));
+        assert_eq!(places(tree.get("c").unwrap()), (6, 5));
+        assert_eq!(tree.entries()[2].place.line_column(), (6, 1));
+        assert_eq!(tree.place.line_column(), (1, 1));
     }
 
     #[test]

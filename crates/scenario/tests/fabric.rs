@@ -370,6 +370,72 @@ fn a_tree_that_does_not_fit_is_refused_at_its_key() {
 }
 
 #[test]
+fn a_wrong_name_in_a_graph_is_the_only_thing_wrong() {
+    let graph = |links: &str| {
+        format!(
+            "[network]\ntopology = 'graph'\nlinks = [{links}]\n[network.link.s-h1]\nrate = '1Gbit'\n\
+             [traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n[tenant.h2]\nprofile = 'linux'\n\
+             [[event]]\nat = '3s'\nimpair = {{ links = ['s-h2'], bit_error_rate = 1e-6 }}\n"
+        )
+    };
+    for (links, expected) in [
+        // A name in many entries.
+        (
+            "{ a = 'h1', b = 'L', rate = '1Gbit' },\n{ a = 'h2', b = 'L', delay = '1us', queue = '1MB' },\n\
+             { a = 's', b = 'L' }, { a = 's', b = 'h3' }",
+            "t.toml:3:26: network.links[0].b: \"L\" is no name; use small letters, digits and `-`, \
+             starting with a letter",
+        ),
+        // An end that is missing, of no kind of value that a name has, or the other end as well.
+        (
+            "{ a = 'h1', rate = '1Gbit', marking = { kind = 'none' } }",
+            "network.links[0]: `b` is missing; a link joins two nodes, a and b",
+        ),
+        (
+            "{ a = 'h1', b = 's' }, { a = 's', b = 2, bit_error_rate = 1e-9 }",
+            "network.links[1].b: must be a string, not an integer",
+        ),
+        (
+            "{ a = 'h1', b = 's' }, { a = 's', b = 's', rate = '1Gbit' }, { a = 's', b = 'h3' }",
+            "network.links[1]: a link joins two different nodes",
+        ),
+    ] {
+        let text = graph(links);
+        let text = match links.contains('L') {
+            true => text
+                .replace("[network.link.s-h1]\nrate = '1Gbit'\n", "")
+                .replace("s-h2", "L-*"),
+            false => text,
+        };
+        let refused = refusal(&text);
+        assert!(refused.contains(expected), "{refused}");
+        assert_eq!(refused.lines().count(), 1, "{refused}");
+    }
+    // What an entry has of its own is read even so.
+    let refused = refusal(&graph("{ a = 'h1', rte = '1Gbit' }"));
+    assert_eq!(refused.lines().count(), 2, "{refused}");
+    assert!(refused.contains("did you mean \"rate\"?"), "{refused}");
+}
+
+/// The time of the messages is proportional to the file: it took 18 s when it was not.
+#[test]
+fn many_wrong_names_are_told_in_time() {
+    let mut links = String::new();
+    for number in 0..20_000 {
+        links += &format!("{{ a = 'H{number}', b = 's', rate = '1Gbit', delay = '1us' }},\n");
+    }
+    let begin = std::time::Instant::now();
+    let refused = refusal(&format!(
+        "[network]\ntopology = 'graph'\nlinks = [\n{links}]\n[traffic.b]\nkind = 'bulk'\n"
+    ));
+    let took = begin.elapsed();
+    let names = refused.lines().filter(|line| line.contains("is no name"));
+    assert_eq!(names.count(), 20_000);
+    assert!(refused.contains("t.toml:20003:7: network.links[19999].a: \"H19999\" is no name"));
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+#[test]
 fn a_node_with_several_links_is_no_host() {
     let text = "[network]\ntopology = 'graph'\nlinks = [{ a = 'h1', b = 's' }, { a = 's', b = 'h2' }, { a = 'h2', b = 't' }, \
         { a = 't', b = 's' }, { a = 't', b = 'h3' }]\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n";

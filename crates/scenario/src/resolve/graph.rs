@@ -8,7 +8,10 @@ use super::{
     NAME_ADVICE, is_name,
     network::{Builder, read_link},
 };
-use crate::experiment::Node;
+use crate::experiment::{Node, SwitchId};
+
+/// An end of a link that has none.
+const UNPLACED: Node = Node::Switch(SwitchId(0));
 
 /// Reads `links`. A node with one link is a host, any other a switch; both are numbered in the
 /// order of the list.
@@ -22,46 +25,59 @@ pub fn read(table: &Table<'_>, builder: &mut Builder<'_>) {
         let advice = "list them, as in links = [{ a = \"h1\", b = \"s1\" }, …], or name the `file` that does";
         table.require("links", advice);
     }
-    let ends: Vec<Option<(&str, &str)>> = entries.iter().map(read_ends).collect();
+    let mut wrong = BTreeSet::new();
+    let ends: Vec<_> = (entries.iter())
+        .map(|entry| read_ends(entry, &mut wrong))
+        .collect();
+    let is_complete = ends.iter().all(Option::is_some);
     let nodes = add_nodes(ends.iter().flatten().copied(), builder);
-    if !entries.is_empty() && builder.network.hosts.len() < 2 {
+    if !entries.is_empty() && is_complete && builder.network.hosts.len() < 2 {
         let advice = "a host is a node that stands in one entry of `links` only";
         table.item().complain("fewer than two hosts", advice);
     }
+    let (total, converged) = (builder.defaults.total, builder.network.cee.is_some());
     let mut known = BTreeSet::new();
     for (entry, ends) in entries.into_iter().zip(ends) {
-        if let Some((a, b)) = ends {
-            // As everywhere: the switch before the host.
-            let (first, second) = match (nodes[a], nodes[b]) {
-                (host @ Node::Host(_), switch @ Node::Switch(_)) => (switch, host),
-                as_listed => as_listed,
-            };
-            builder.link(first, second);
-            let converged = builder.network.cee.is_some();
-            if let Some(link) = builder.network.links.last_mut() {
-                read_link(&entry, link, builder.defaults.total, converged);
-                // Results speak of both directions.
-                if !(known.insert(format!("{a}-{b}")) && known.insert(format!("{b}-{a}"))) {
-                    let reason = format!("there is a link {} already", link.name);
-                    let advice = "raise its rate, or put a switch between";
-                    entry.item().complain(reason, advice);
-                }
+        // What an entry without ends has of its own is read all the same.
+        let Some((a, b)) = ends else {
+            let mut link = builder.new_link(String::new(), UNPLACED, UNPLACED);
+            read_link(&entry, &mut link, total, converged);
+            entry.close();
+            continue;
+        };
+        // As everywhere: the switch before the host.
+        let (first, second) = match (nodes[a], nodes[b]) {
+            (host @ Node::Host(_), switch @ Node::Switch(_)) => (switch, host),
+            as_listed => as_listed,
+        };
+        builder.link(first, second);
+        if let Some(link) = builder.network.links.last_mut() {
+            read_link(&entry, link, total, converged);
+            // Results speak of both directions.
+            if !(known.insert(format!("{a}-{b}")) && known.insert(format!("{b}-{a}"))) {
+                let reason = format!("there is a link {} already", link.name);
+                let advice = "raise its rate, or put a switch between";
+                entry.item().complain(reason, advice);
             }
         }
         entry.close();
     }
+    if !is_complete {
+        builder.network.forget_nodes();
+    }
 }
 
-fn read_ends<'a>(entry: &Table<'a>) -> Option<(&'a str, &'a str)> {
-    let end = |key| {
+/// The ends of an entry. A name that is `wrong` is reported where it is met first, and is a node
+/// like any other, so that nothing else is found wrong because of it.
+fn read_ends<'a>(entry: &Table<'a>, wrong: &mut BTreeSet<&'a str>) -> Option<(&'a str, &'a str)> {
+    let mut end = |key| {
         let Some(item) = entry.get(key) else {
             entry.require(key, "a link joins two nodes, a and b");
             return None;
         };
         let name = item.text()?;
-        if !is_name(name) {
+        if !is_name(name) && wrong.insert(name) {
             item.complain(format!("\"{name}\" is no name"), NAME_ADVICE);
-            return None;
         }
         Some(name)
     };

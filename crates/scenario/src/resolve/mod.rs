@@ -279,6 +279,7 @@ fn ps(duration: Duration) -> u64 {
 /// order of the patterns.
 fn select(item: &Item<'_>, names: &[&str], what: &str) -> Vec<usize> {
     let mut selected = Vec::new();
+    let mut is_selected = vec![false; names.len()];
     if names.is_empty() {
         // There is no topology, which has been reported.
         return selected;
@@ -304,7 +305,7 @@ fn select(item: &Item<'_>, names: &[&str], what: &str) -> Vec<usize> {
             );
         }
         for at in matching {
-            if !selected.contains(&at) {
+            if !std::mem::replace(&mut is_selected[at], true) {
                 selected.push(at);
             }
         }

@@ -1,6 +1,6 @@
 //! `[network]`: topologies, links, marking, and which links the experiment is about.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use sluicegate_config::{
     table::{Item, Table, nearest},
@@ -545,18 +545,24 @@ impl Builder<'_> {
 
     /// Adds a link, a switch before a host, with what links have by default.
     pub fn link(&mut self, a: Node, b: Node) {
+        let name = format!(
+            "{}-{}",
+            self.network.node_name(a),
+            self.network.node_name(b)
+        );
+        let link = self.new_link(name, a, b);
+        self.network.links.push(link);
+    }
+
+    /// A link with what links have by default.
+    pub fn new_link(&self, name: String, a: Node, b: Node) -> Link {
         let access = matches!(b, Node::Host(_));
         let rate_bps = if access {
             self.defaults.access_rate_bps
         } else {
             self.defaults.rate_bps
         };
-        let name = format!(
-            "{}-{}",
-            self.network.node_name(a),
-            self.network.node_name(b)
-        );
-        self.network.links.push(Link {
+        Link {
             name,
             a,
             b,
@@ -566,11 +572,19 @@ impl Builder<'_> {
             delay: self.defaults.delay,
             impairment: self.defaults.impairment,
             bottleneck: false,
-        });
+        }
     }
 }
 
 impl Network {
+    /// Leaves no node and no link: where some could not be read, nothing else is to be found wrong
+    /// because they are missing.
+    pub fn forget_nodes(&mut self) {
+        self.hosts.clear();
+        self.switches.clear();
+        self.links.clear();
+    }
+
     fn node_name(&self, node: Node) -> &str {
         experiment::node_name(&self.hosts, &self.switches, node)
     }
@@ -581,9 +595,15 @@ fn override_links(table: &Table<'_>, network: &mut Network, total: Duration) {
     let Some(overrides) = table.table("link") else {
         return;
     };
+    if network.links.is_empty() {
+        // There is no topology, which has been reported.
+        return;
+    }
+    let names = network.links.iter().zip(0..);
+    let numbers: HashMap<String, usize> = names.map(|(link, at)| (link.name.clone(), at)).collect();
     for (name, item) in overrides.named() {
-        let names: Vec<_> = network.links.iter().map(|l| l.name.as_str()).collect();
-        let Some(at) = names.iter().position(|known| *known == name) else {
+        let Some(at) = numbers.get(name).copied() else {
+            let names: Vec<_> = network.links.iter().map(|l| l.name.as_str()).collect();
             let advice = format!(
                 "links are named {}{}",
                 super::abbreviated(&names),
