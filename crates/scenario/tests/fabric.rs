@@ -349,7 +349,7 @@ fn a_tree_that_does_not_fit_is_refused_at_its_key() {
         ),
         (
             tree("[4, 0]", "[1, 4]"),
-            "t.toml:3:16: network.children[1]: must lie between 1 and 1024, not 0",
+            "t.toml:3:16: network.children[1]: must lie between 1 and 131070, not 0",
         ),
         (
             tree("[]", "[1]"),
@@ -415,6 +415,96 @@ fn a_wrong_name_in_a_graph_is_the_only_thing_wrong() {
     let refused = refusal(&graph("{ a = 'h1', rte = '1Gbit' }"));
     assert_eq!(refused.lines().count(), 2, "{refused}");
     assert!(refused.contains("did you mean \"rate\"?"), "{refused}");
+}
+
+#[test]
+fn a_wrong_count_of_hosts_is_the_only_thing_wrong() {
+    let text = |shape: &str| {
+        format!(
+            "[network]\n{shape}\n[network.link.switch-h1]\nrate = '1Gbit'\n[tenant.h3]\nprofile = 'linux'\n\
+             [traffic.p]\nkind = 'program'\ncollective = 'barrier'\nranks = 600\n\
+             [traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n"
+        )
+    };
+    for (shape, expected) in [
+        (
+            "topology = 'star'\nhosts = 131071",
+            "hosts: must lie between 1 and 131070, not 131071",
+        ),
+        (
+            "topology = 'star'\nhosts = '8'",
+            "hosts: must be a whole number",
+        ),
+        (
+            "topology = 'dumbbell'\npairs = 0",
+            "pairs: must lie between 1 and 65535, not 0",
+        ),
+        (
+            "topology = 'parking-lot'\nsenders = 1",
+            "senders: must lie between 2 and 4096, not 1",
+        ),
+        (
+            "topology = 'crossbar'\nhosts = 1",
+            "hosts: must lie between 2 and 131070, not 1",
+        ),
+    ] {
+        let refused = refusal(&text(shape));
+        assert!(
+            refused.contains(expected) && refused.lines().count() == 1,
+            "{refused}"
+        );
+    }
+}
+
+#[test]
+fn every_topology_takes_as_many_hosts_as_there_are_addresses() {
+    for (shape, hosts, from, to) in [
+        ("topology = 'star'\nhosts = 513", 513, "h1", "h513"),
+        (
+            "topology = 'star'\nhosts = 131070",
+            131_070,
+            "h1",
+            "h131070",
+        ),
+        ("topology = 'dumbbell'\npairs = 2000", 4_000, "s1", "r2000"),
+        (
+            "topology = 'parking-lot'\nsenders = 1100",
+            1_101,
+            "s1",
+            "r1",
+        ),
+        (
+            "topology = 'fat-tree'\nchildren = [2000, 2]\nparents = [1, 1]\nexternal = 1500",
+            5_500,
+            "h1",
+            "h4000",
+        ),
+        (
+            "topology = 'k-ary-n-tree'\nk = 2000\nn = 1",
+            2_000,
+            "h1",
+            "h2000",
+        ),
+        (
+            "topology = 'k-ary-n-tree'\nk = 2\nn = 11",
+            2_048,
+            "h1",
+            "h2048",
+        ),
+    ] {
+        let variant = one(&format!(
+            "[network]\n{shape}\n[traffic.b]\nkind = 'bulk'\nfrom = '{from}'\nto = '{to}'\n"
+        ));
+        assert_eq!(variant.hosts.len(), hosts, "{shape}");
+    }
+    let many = "[network]\ntopology = 'fat-tree'\nchildren = [65535, 2]\nparents = [1, 1]\nexternal = 1\n\
+        [traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n";
+    let refused = refusal(many);
+    assert!(
+        refused.contains("network.topology: the network has 131071 hosts"),
+        "{refused}"
+    );
+    assert_eq!(refused.lines().count(), 1, "{refused}");
 }
 
 /// The time of the messages is proportional to the file: it took 18 s when it was not.

@@ -45,11 +45,14 @@ pub struct Network {
     pub receivers: &'static str,
 }
 
-/// Most hosts of a topology: more than any lab holds, few enough for any message.
-const HOSTS_MAX: i64 = 1024;
+/// Most hosts of a network: as many as two prefixes of 8 bits have addresses for.
+pub const HOSTS_MAX: u32 = 131_070;
 
-/// Most hosts of a tree: as many as two prefixes of 8 bits have addresses for.
-const XGFT_HOSTS_MAX: u32 = 131_070;
+/// Most switches of a chain: each has a route to each host.
+const CHAIN_MAX: u32 = 4096;
+
+/// Most levels of a tree: with two children each they have more than [`HOSTS_MAX`] hosts.
+const LEVELS_MAX: u32 = 16;
 
 /// A frame that is overtaken is late by up to this much.
 const REORDER_DELAY: Duration = Duration::from_micros(100);
@@ -324,13 +327,28 @@ fn expand(table: &Table<'_>, network: &mut Network, defaults: &LinkDefaults) {
         }
         return;
     };
-    let count = |key, low| table.integer(key, low..=HOSTS_MAX / 2).map(|n| n as usize);
+    // A wrong count leaves the network without nodes, of which nothing else is said.
+    let count = |key, low, most: u32, default: usize| match table.get(key) {
+        Some(item) => item.integer(low..=most.into()).map(|count| count as usize),
+        None => Some(default),
+    };
     let mut builder = Builder { network, defaults };
     match topology {
-        Topology::Star => builder.star(count("hosts", 1).unwrap_or(2)),
+        Topology::Star => {
+            let hosts = count("hosts", 1, HOSTS_MAX, 2);
+            hosts.into_iter().for_each(|hosts| builder.star(hosts));
+        }
         Topology::Crossbar => builder.crossbar(table),
-        Topology::Dumbbell => builder.dumbbell(count("pairs", 1).unwrap_or(2)),
-        Topology::ParkingLot => builder.parking_lot(count("senders", 2).unwrap_or(4)),
+        Topology::Dumbbell => {
+            let pairs = count("pairs", 1, HOSTS_MAX / 2, 2);
+            pairs.into_iter().for_each(|pairs| builder.dumbbell(pairs));
+        }
+        Topology::ParkingLot => {
+            let senders = count("senders", 2, CHAIN_MAX, 4);
+            senders
+                .into_iter()
+                .for_each(|senders| builder.parking_lot(senders));
+        }
         Topology::FatTree => builder.fat_tree(table),
         Topology::KAryNTree => builder.k_ary_n_tree(table),
         Topology::Graph => graph::read(table, &mut builder),
@@ -342,9 +360,19 @@ fn expand(table: &Table<'_>, network: &mut Network, defaults: &LinkDefaults) {
     for (key, _) in SHAPES.iter().filter(|shape| !belongs(shape)) {
         table.refuse(key, "does not belong to this topology");
     }
+    let hosts = network.hosts.len();
+    if hosts > HOSTS_MAX as usize {
+        let reason =
+            format!("the network has {hosts} hosts, and there are addresses for {HOSTS_MAX}");
+        let item = table
+            .get("topology")
+            .unwrap_or_else(|| table.item().clone());
+        item.complain(reason, "use fewer hosts");
+        network.forget_nodes();
+    }
 }
 
-/// A list of counts, each 1..=1024, and where it stands; `None`: what is wrong has been reported.
+/// A list of counts, each up to [`HOSTS_MAX`], and where it stands; `None`: what is wrong has been reported.
 fn degrees<'t>(table: &Table<'t>, key: &'static str) -> Option<(Item<'t>, Vec<u32>)> {
     let advice = "give one count for each level, from the hosts up";
     let Some(item) = table.get(key) else {
@@ -355,7 +383,8 @@ fn degrees<'t>(table: &Table<'t>, key: &'static str) -> Option<(Item<'t>, Vec<u3
     if counts.is_empty() {
         item.complain("must not be empty", advice);
     }
-    let read: Vec<_> = counts.iter().map(|count| count.integer(1..=1024)).collect();
+    let count = |count: &Item<'_>| count.integer(1..=HOSTS_MAX.into());
+    let read: Vec<_> = counts.iter().map(count).collect();
     let read: Option<Vec<u32>> = (read.into_iter())
         .map(|count| count.map(|count| count as u32))
         .collect();
@@ -383,10 +412,16 @@ impl Builder<'_> {
         let children = table
             .get("children")
             .and_then(|_| degrees(table, "children"));
-        let degree = |key, most| table.integer(key, 1..=most);
-        let (k, n) = (degree("k", 1024), degree("n", 10));
+        let degree = |key, most: u32| table.integer(key, 1..=most.into());
+        let (k, n) = (degree("k", HOSTS_MAX), degree("n", LEVELS_MAX));
         table.get("parents");
-        let hosts = table.integer("hosts", 2..=i64::from(XGFT_HOSTS_MAX));
+        let hosts = table.integer("hosts", 2..=i64::from(HOSTS_MAX));
+        let given = [
+            ("children", children.is_some()),
+            ("k", k.is_some()),
+            ("n", n.is_some()),
+            ("hosts", hosts.is_some()),
+        ];
         let product = |factors: &[u32]| {
             factors.iter().fold(1u64, |product, factor| {
                 product.saturating_mul(u64::from(*factor))
@@ -396,6 +431,13 @@ impl Builder<'_> {
             (Some((_, children)), None, None, None) => product(&children),
             (None, Some(k), Some(n), None) => product(&vec![k as u32; n as usize]),
             (None, None, None, Some(hosts)) => hosts as u64,
+            // A wrong count has been reported.
+            _ if given
+                .iter()
+                .any(|(key, is_read)| !is_read && table.get(key).is_some()) =>
+            {
+                return;
+            }
             _ => {
                 let advice = "give `hosts`, or the keys of one tree";
                 return table
@@ -403,8 +445,8 @@ impl Builder<'_> {
                     .complain("how many hosts does the crossbar have?", advice);
             }
         };
-        if !(2..=u64::from(XGFT_HOSTS_MAX)).contains(&count) {
-            let reason = format!("{count} hosts; there may be 2 to {XGFT_HOSTS_MAX}");
+        if !(2..=u64::from(HOSTS_MAX)).contains(&count) {
+            let reason = format!("{count} hosts; there may be 2 to {HOSTS_MAX}");
             return table.item().complain(reason, "choose other counts");
         }
         self.star(count as usize);
@@ -440,7 +482,8 @@ impl Builder<'_> {
     }
 
     fn fat_tree(&mut self, table: &Table<'_>) {
-        let external = table.integer("external", 1..=HOSTS_MAX).unwrap_or(0);
+        let external = table.integer("external", 1..=HOSTS_MAX.into());
+        let external = external.unwrap_or(0);
         let (children, parents) = (degrees(table, "children"), degrees(table, "parents"));
         let (Some((below, children)), Some((above, parents))) = (children, parents) else {
             return;
@@ -478,14 +521,14 @@ impl Builder<'_> {
 
     /// The tree of Petrini and Vanneschi, 1997: XGFT(n; k, …, k; 1, k, …, k), k^n hosts.
     fn k_ary_n_tree(&mut self, table: &Table<'_>) {
-        let degree = |key, most| {
-            let number = table.integer(key, 1..=most);
+        let degree = |key, most: u32| {
+            let number = table.integer(key, 1..=most.into());
             if number.is_none() && table.get(key).is_none() {
                 table.require(key, "for example k = 4 and n = 3: 64 hosts");
             }
             number
         };
-        if let (Some(k), Some(n)) = (degree("k", 1024), degree("n", 10)) {
+        if let (Some(k), Some(n)) = (degree("k", HOSTS_MAX), degree("n", LEVELS_MAX)) {
             let children = vec![k as u32; n as usize];
             let mut parents = children.clone();
             parents[0] = 1;
@@ -503,8 +546,8 @@ impl Builder<'_> {
                 return;
             }
         };
-        if graph.hosts() > XGFT_HOSTS_MAX {
-            let reason = format!("{} hosts, above {XGFT_HOSTS_MAX}", graph.hosts());
+        if graph.hosts() > HOSTS_MAX {
+            let reason = format!("{} hosts, above {HOSTS_MAX}", graph.hosts());
             return item.complain(reason, advice);
         }
         for number in 1..=graph.hosts() {

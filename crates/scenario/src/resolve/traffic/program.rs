@@ -100,6 +100,10 @@ pub fn read(
         item.complain(format!("{file}{rank}{}", fault.reason), fault.advice);
         return (None, Vec::new());
     }
+    if on.is_empty() {
+        // There is nobody, which has been reported.
+        return (None, Vec::new());
+    }
     let placed = place(placement.as_ref(), on, program.ranks.len(), tenants, checks);
     let Some(placed) = placed else {
         return (None, Vec::new());
