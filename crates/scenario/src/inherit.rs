@@ -110,7 +110,7 @@ fn include_policy(enforcement: &mut Node, path: &Path) -> Result<(), Problems> {
     Ok(())
 }
 
-/// Puts the `links` of `file` where those of a graph stand.
+/// Puts the `links` of `file`, and its `switches` if it has any, where those of a graph stand.
 fn include_graph(network: &mut Node, path: &Path) -> Result<(), Problems> {
     let Some(Value::Text(name)) = network.get("file").map(|node| &node.value) else {
         return Ok(());
@@ -126,8 +126,15 @@ fn include_graph(network: &mut Node, path: &Path) -> Result<(), Problems> {
         let complaint = Complaint::new("it has no `links`", advice);
         return Err(Problem::of_file(&graph_path, complaint).into());
     };
+    if let Some(switches) = graph.remove("switches") {
+        if let Some(own) = network.get("switches") {
+            let complaint = Complaint::new("`file` has switches, too", "leave out one of them");
+            return Err(own.place.problem("network.switches", complaint).into());
+        }
+        network.set("switches", switches);
+    }
     if let Some(extra) = graph.entries().first() {
-        let complaint = Complaint::new("unknown key", "a graph has `links` only");
+        let complaint = Complaint::new("unknown key", "a graph has `links` and `switches` only");
         return Err(extra.place.problem(&extra.key, complaint).into());
     }
     network.remove("file");

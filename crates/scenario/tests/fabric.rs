@@ -88,6 +88,12 @@ fn a_graph_may_lie_in_a_file_beside_the_scenario() {
         problems.contains("net.toml:2:") && problems.contains("has no unit"),
         "{problems}"
     );
+    let dual = "links = [{ a = 's', b = 'h1' }, { a = 's', b = 'h2' }, { a = 's', b = 'h3' }, \
+        { a = 'h3', b = 'h4' }]\n";
+    write("net.toml", &format!("switches = ['h3']\n{dual}"));
+    let experiment = load().unwrap_or_else(|p| panic!("{p}"));
+    assert_eq!(experiment.variants[0].switches.len(), 2);
+    assert_eq!(one(&experiment.as_run), experiment.variants[0]);
     write("net.toml", "link = []\n");
     assert!(
         load()
@@ -526,13 +532,59 @@ fn many_wrong_names_are_told_in_time() {
 }
 
 #[test]
-fn a_node_with_several_links_is_no_host() {
-    let text = "[network]\ntopology = 'graph'\nlinks = [{ a = 'h1', b = 's' }, { a = 's', b = 'h2' }, { a = 'h2', b = 't' }, \
-        { a = 't', b = 's' }, { a = 't', b = 'h3' }]\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n";
-    let refused = refusal(text);
+fn a_host_with_several_links_is_refused_unless_it_is_a_switch() {
+    let graph = |names: [&str; 3], more: &str, traffic: &str| {
+        let [h1, h2, h3] = names;
+        format!(
+            "[network]\ntopology = 'graph'\nlinks = [{{ a = '{h1}', b = 's' }}, {{ a = 's', b = '{h2}' }}, \
+             {{ a = '{h2}', b = 't' }},\n{{ a = 't', b = 's' }}, {{ a = 't', b = '{h3}' }}]\n{more}\
+             [traffic.b]\nkind = 'bulk'\n{traffic}"
+        )
+    };
+    let from_h1 = "from = 'h1'\nto = 'h3'\n";
+    let hosts = ["h1", "h2", "h3"];
+    // Whether traffic names it or not.
+    for traffic in [from_h1, "from = 'h1'\nto = 'h2'\n", "pairs = 'stride:1'\n"] {
+        assert_eq!(
+            refusal(&graph(hosts, "", traffic)),
+            "t.toml:3:62: network.links[2].a: \"h2\" has several links and is named like the host h3, but only \
+             switches have several: it would carry the traffic of others; give a host one link; if it is \
+             a switch, add switches = [\"h2\"]"
+        );
+    }
+    let racks = graph(
+        ["rack1-h1", "rack1-h2", "rack2-h1"],
+        "",
+        "pairs = 'stride:1'\n",
+    );
+    assert!(refusal(&racks).contains("\"rack1-h2\" has several links"));
+    // Declared, or named otherwise.
+    let names = |text: &str| -> Vec<String> {
+        one(text)
+            .switches
+            .into_iter()
+            .map(|switch| switch.name)
+            .collect()
+    };
+    let declared = "switches = ['h2']\n";
+    assert_eq!(names(&graph(hosts, declared, from_h1)), ["s", "h2", "t"]);
+    assert_eq!(
+        names(&graph(["h1", "x2", "h3"], "", from_h1)),
+        ["s", "x2", "t"]
+    );
+    let refused = refusal(&graph(hosts, declared, "from = 'h1'\nto = 'h2'\n"));
     assert!(
         refused
-            .starts_with("t.toml:7:6: traffic.b.to: \"h2\" is a switch; name a host; in a graph"),
+            .starts_with("t.toml:9:6: traffic.b.to: \"h2\" is a switch; name a host; in a graph"),
+        "{refused}"
+    );
+    // A declared switch may have one link, and what is declared exists.
+    let leaf = graph(["h1", "x2", "h3"], "switches = ['x*']\n", from_h1);
+    let leaf = leaf.replace("{ a = 'x2', b = 't' },", "");
+    assert_eq!(names(&leaf), ["s", "x2", "t"]);
+    let refused = refusal(&graph(hosts, "switches = ['h2', 'y']\n", from_h1));
+    assert!(
+        refused.contains("network.switches[1]: no node is named \"y\""),
         "{refused}"
     );
 }

@@ -53,6 +53,8 @@ pub const CASES: &[&str] = &[
     "[network]\ntopology = 'crossbar'\n<hosts = 4|children = [2, 2]\nparents = [1, 2]|k = 2\nn = 2>\n\
      [traffic.b]\nkind = 'bulk'\npairs = 'stride:1'\n",
     "[network]\ntopology = 'graph'\nfile = 'graph.toml'\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n",
+    "[network]\ntopology = 'graph'\nlinks = [{ a = 'h1', b = 'x' }, { a = 'x', b = 'h2' }]\nswitches = ['x']\n\
+     [traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n",
     "[network]\ntopology = 'graph'\nlinks = [{ a = 'h1', b = 'h2' }]\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n",
     "[network]\ntopology = 'graph'\n\
      links = [{ a = 'h1', b = 's1', rate = '1Mbit', queue = '9KB', marking = { kind = 'none' } }, { a = 'h2', b = 's1' }]\n\

@@ -79,7 +79,7 @@ const TOPOLOGIES: [(&str, Topology); 7] = [
 ];
 
 /// Keys that belong to one topology.
-const SHAPES: [(&str, Topology); 10] = [
+const SHAPES: [(&str, Topology); 11] = [
     ("hosts", Topology::Star),
     ("pairs", Topology::Dumbbell),
     ("senders", Topology::ParkingLot),
@@ -90,6 +90,7 @@ const SHAPES: [(&str, Topology); 10] = [
     ("n", Topology::KAryNTree),
     ("links", Topology::Graph),
     ("file", Topology::Graph),
+    ("switches", Topology::Graph),
 ];
 
 /// Keys that give a crossbar as many hosts as the tree has that they describe.
