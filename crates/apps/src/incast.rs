@@ -146,6 +146,7 @@ impl Actor for Requester {
         report.completions.push(CompletionReport {
             flow: first.map_or(0, |responder| responder.flow),
             class: "round".into(),
+            begun: self.rounds_us.len() as u64 + u64::from(longest_us.is_some()),
             samples_us: mem::take(&mut self.rounds_us),
             open_us: Vec::from_iter(longest_us),
         });
@@ -156,6 +157,7 @@ impl Actor for Requester {
             report.completions.push(CompletionReport {
                 flow: responder.flow,
                 class: "answer".into(),
+                begun: responder.answers_us.len() as u64 + u64::from(open_us.is_some()),
                 samples_us: responder.answers_us,
                 open_us: Vec::from_iter(open_us),
             });

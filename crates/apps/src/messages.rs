@@ -47,6 +47,8 @@ pub struct Source {
     span: Span,
     connections: Vec<Connection>,
     number: u64,
+    /// Messages begun in measured time, by peer and class.
+    begun: Vec<Vec<u64>>,
 }
 
 impl Source {
@@ -58,6 +60,7 @@ impl Source {
         span: Span,
     ) -> Self {
         Self {
+            begun: vec![vec![0; classes.len()]; peers.len()],
             peers,
             schedule,
             policy,
@@ -94,6 +97,11 @@ impl Source {
             class: arrival.class,
         };
         self.number += 1;
+        if io.measured(header.tag) {
+            let of_peer = self.begun.get_mut(arrival.peer as usize);
+            let count = of_peer.and_then(|peer| peer.get_mut(usize::from(header.class)));
+            count.into_iter().for_each(|count| *count += 1);
+        }
         let Some(index) = self.choose(io, arrival.peer as usize) else {
             return;
         };
@@ -227,12 +235,13 @@ impl Actor for Source {
                 ages_us.push(plan::open_us(header.tag, now_ns, broken));
             }
         }
-        for ((flow, _), open_us) in self.peers.iter().zip(open_us) {
-            let classes = self.classes.iter().zip(open_us);
-            for (class, open_us) in classes.filter(|(_, open_us)| !open_us.is_empty()) {
+        for (((flow, _), open_us), begun) in self.peers.iter().zip(open_us).zip(&self.begun) {
+            let classes = self.classes.iter().zip(open_us).zip(begun);
+            for ((class, open_us), begun) in classes.filter(|(_, begun)| **begun > 0) {
                 report.completions.push(CompletionReport {
                     flow: *flow,
                     class: class.clone(),
+                    begun: *begun,
                     samples_us: Vec::new(),
                     open_us,
                 });
@@ -298,6 +307,7 @@ impl Actor for Sink {
             report.completions.push(CompletionReport {
                 flow: self.flow,
                 class: class.clone(),
+                begun: 0,
                 samples_us,
                 open_us: Vec::new(),
             });

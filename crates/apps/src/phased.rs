@@ -134,17 +134,15 @@ impl Actor for Source {
     fn finish<I: Io>(&mut self, io: &mut I, report: &mut Report) {
         report.senders.extend(self.probe.finish(io));
         let begin_ns = self.span.begin_ns;
-        if let Some(class) = self
-            .class
-            .take()
-            .filter(|_| !self.done && io.measured(begin_ns))
-        {
+        if let Some(class) = self.class.take().filter(|_| io.measured(begin_ns)) {
             let broken = self.socket.is_some_and(|socket| io::is_lost(io, socket));
+            let open_us = plan::open_us(begin_ns, io.now_ns(), broken);
             report.completions.push(CompletionReport {
                 flow: self.flow,
                 class,
+                begun: 1,
                 samples_us: Vec::new(),
-                open_us: vec![plan::open_us(begin_ns, io.now_ns(), broken)],
+                open_us: Vec::from_iter((!self.done).then_some(open_us)),
             });
         }
     }

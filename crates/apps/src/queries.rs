@@ -110,10 +110,12 @@ impl Actor for Aggregator {
         let open_us = open.map(|(begin_ns, number)| {
             plan::open_us(begin_ns, io.now_ns(), broken.contains(number))
         });
+        let open_us: Vec<f64> = open_us.collect();
         report.completions.push(CompletionReport {
             flow: self.flow,
             class: "query".into(),
-            open_us: open_us.collect(),
+            begun: (self.samples_us.len() + open_us.len()) as u64,
+            open_us,
             samples_us: std::mem::take(&mut self.samples_us),
         });
     }
@@ -307,10 +309,12 @@ impl Actor for Server {
             let open_us = plan::open_us(task.begin_ns, io.now_ns(), is_broken);
             std::iter::repeat_n(open_us, task.missing)
         });
+        let open_us: Vec<f64> = open_us.collect();
         report.completions.push(CompletionReport {
             flow: self.flow,
             class: "answer".into(),
-            open_us: open_us.collect(),
+            begun: (self.samples_us.len() + open_us.len()) as u64,
+            open_us,
             samples_us: std::mem::take(&mut self.samples_us),
         });
     }

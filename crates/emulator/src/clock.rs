@@ -39,9 +39,10 @@ impl Lag {
         self.late
     }
 
-    /// The largest lag, to 3 %.
-    pub fn max(&self) -> Duration {
-        Duration::from_nanos(self.histogram.quantile(1.0) as u64)
+    /// The largest lag, to 3 %; `None` without events.
+    pub fn max(&self) -> Option<Duration> {
+        let lag_ns = self.histogram.quantile(1.0);
+        lag_ns.map(|ns| Duration::from_nanos(ns as u64))
     }
 
     /// That of the events since `earlier`, which is a former state of this one.
@@ -54,9 +55,10 @@ impl Lag {
         }
     }
 
-    /// The 99th percentile, to 3 %.
-    pub fn p99(&self) -> Duration {
-        Duration::from_nanos(self.histogram.quantile(0.99) as u64)
+    /// The 99th percentile, to 3 %; `None` without events.
+    pub fn p99(&self) -> Option<Duration> {
+        let lag_ns = self.histogram.quantile(0.99);
+        lag_ns.map(|ns| Duration::from_nanos(ns as u64))
     }
 
     /// Whether too many events were late: what passed the network then did not pass the network
@@ -78,9 +80,9 @@ mod tests {
         lag.note(3_000_000_000);
         assert!(!lag.is_behind());
         assert_eq!((lag.events(), lag.late()), (100, 1));
-        let max_us = lag.max().as_micros();
+        let max_us = lag.max().unwrap().as_micros();
         assert!(max_us.abs_diff(3000) < 100, "{max_us}");
-        let p99_ns = lag.p99().as_nanos();
+        let p99_ns = lag.p99().unwrap().as_nanos();
         assert!(p99_ns.abs_diff(20_000) < 700, "{p99_ns}");
         lag.note(1_000_001_000);
         assert!(lag.is_behind());

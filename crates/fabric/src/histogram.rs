@@ -33,8 +33,8 @@ impl Histogram {
         since
     }
 
-    /// The smallest value that a fraction `q` does not exceed, 0 < `q` <= 1; 0 if none came.
-    pub fn quantile(&self, q: f64) -> f64 {
+    /// The smallest value that a fraction `q` does not exceed, 0 < `q` <= 1; `None` if none came.
+    pub fn quantile(&self, q: f64) -> Option<f64> {
         let total: u64 = self.0.iter().map(|&count| u64::from(count)).sum();
         let rank = whole((q * total as f64).ceil()).max(1);
         let mut seen = 0;
@@ -42,7 +42,7 @@ impl Histogram {
             seen += u64::from(count);
             seen >= rank
         });
-        found.map_or(0.0, |bin| middle(bin) as f64)
+        found.map(|bin| middle(bin) as f64)
     }
 }
 
@@ -85,10 +85,12 @@ mod tests {
     #[test]
     fn what_came_before_is_left_out() {
         let mut histogram = Histogram::default();
+        assert_eq!(histogram.quantile(0.5), None);
         histogram.add(10);
         let earlier = histogram.clone();
         histogram.add(20);
-        assert_eq!(histogram.quantile(0.5), 10.0);
-        assert_eq!(histogram.since(&earlier).quantile(0.5), 20.0);
+        assert_eq!(histogram.quantile(0.5), Some(10.0));
+        assert_eq!(histogram.since(&earlier).quantile(0.5), Some(20.0));
+        assert_eq!(histogram.since(&histogram).quantile(1.0), None);
     }
 }

@@ -81,8 +81,8 @@ fn conditions(observed: &Observed<'_>) -> Result<Conditions> {
         ),
         cpu_idle_min: observed.seen.cpu_idle_min,
         cpu_stolen_max: Some(observed.idle.stolen),
-        clock_lag_max_us: lag.map(|lag| us(lag.max())),
-        clock_lag_p99_us: lag.map(|lag| us(lag.p99())),
+        clock_lag_max_us: lag.and_then(Lag::max).map(us),
+        clock_lag_p99_us: lag.and_then(Lag::p99).map(us),
         cpu_bound: observed.idle.is_bound() || lag.is_some_and(Lag::is_behind),
         accepts_cpu_bound: observed.seen.variant.lab.accept_cpu_bound,
         rate_scale: 1.0,
@@ -100,7 +100,7 @@ fn late(lag: &Lag) -> String {
         "the emulated fabric was late for {} of {} events, by {:.1} ms at most",
         lag.late(),
         lag.events(),
-        us(lag.max()) / 1e3
+        lag.max().map_or(0.0, us) / 1e3
     )
 }
 

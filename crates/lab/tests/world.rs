@@ -317,16 +317,19 @@ fn drop_tail_drops_and_nothing_else_does() {
         (link.drops["not_ect"], link.drops["red"], link.marks),
         (0, 0, 0)
     );
-    assert!(link.queue_bytes.max <= 150_000.0 * 1.04, "{link:?}");
+    assert!(
+        link.queue_bytes.max.unwrap() <= 150_000.0 * 1.04,
+        "{link:?}"
+    );
     // Three CUBIC flows keep the queue from running empty, however late hosts are.
-    assert!(link.queue_bytes.p50 > 20_000.0, "{link:?}");
-    let retransmits: u64 = outcome
+    assert!(link.queue_bytes.p50.unwrap() > 20_000.0, "{link:?}");
+    let retransmits: Option<u64> = outcome
         .result
         .flows
         .iter()
         .map(|flow| flow.retransmits)
         .sum();
-    assert!(retransmits > 0);
+    assert!(retransmits > Some(0));
 }
 
 const MARKING: &str = "network.marking = { kind = 'threshold', k = '20KB', not_ect = 'drop' }\n";
@@ -357,7 +360,7 @@ fn enforced() -> Outcome {
 fn enforcement_keeps_the_queue_short() {
     let outcome = enforced();
     let link = bottleneck(&outcome);
-    assert!(link.queue_bytes.p99 < 75_000.0, "{link:?}");
+    assert!(link.queue_bytes.p99.unwrap() < 75_000.0, "{link:?}");
 }
 
 fn enforcement_marks_and_nothing_is_dropped() {

@@ -255,18 +255,18 @@ impl BacklogHistogram {
     }
 
     /// Backlog in bytes that a fraction `q` (0..=1) of the packets did not exceed, at the middle of
-    /// its bin; 0 without packets. `q` = 1 is the largest.
-    pub fn quantile(&self, q: f64) -> f64 {
+    /// its bin; `None` without packets. `q` = 1 is the largest.
+    pub fn quantile(&self, q: f64) -> Option<f64> {
         let total: u64 = self.0.iter().sum();
         let rank = ((q * total as f64).ceil() as u64).clamp(1, total.max(1));
         let mut below = 0;
         for (bin, count) in self.0.iter().enumerate() {
             below += count;
             if below >= rank {
-                return bin_middle(bin as u64);
+                return Some(bin_middle(bin as u64));
             }
         }
-        0.0
+        None
     }
 }
 
@@ -307,10 +307,10 @@ mod tests {
     #[test]
     fn quantiles_count_packets() {
         let histogram = histogram(&[(0, 90), (10, 9), (40, 1)]);
-        assert_eq!(histogram.quantile(0.5), 0.0);
-        assert_eq!(histogram.quantile(0.95), 10.0);
-        assert_eq!(histogram.quantile(1.0), 40.0);
-        assert_eq!(BacklogHistogram::default().quantile(0.5), 0.0);
+        assert_eq!(histogram.quantile(0.5), Some(0.0));
+        assert_eq!(histogram.quantile(0.95), Some(10.0));
+        assert_eq!(histogram.quantile(1.0), Some(40.0));
+        assert_eq!(BacklogHistogram::default().quantile(0.5), None);
     }
 
     #[test]

@@ -262,7 +262,7 @@ fn transfer(wire: &Wire, kernel_name: &str) -> Transfer {
         congestion,
         marks: marks(&stream),
         dropped: wire.dropped(),
-        backlog_p50: queue.backlog.quantile(0.5),
+        backlog_p50: queue.backlog.quantile(0.5).unwrap(),
     }
 }
 

@@ -140,11 +140,16 @@ fn scenario_column(
     1
 }
 
+/// Whether any was begun.
+pub(crate) fn has_flows(fct: &FctQuantiles) -> bool {
+    fct.count > 0 || fct.unfinished > 0
+}
+
 /// A scenario's completion times: class, variant, figures.
 fn completions_of(results: &Results) -> Vec<(&str, &str, &FctQuantiles)> {
     let mut rows: BTreeMap<&str, Vec<(&str, _)>> = BTreeMap::new();
     for variant in &results.variants {
-        for (class, fct) in variant.fct_us.iter().filter(|(_, fct)| fct.count > 0) {
+        for (class, fct) in variant.fct_us.iter().filter(|(_, fct)| has_flows(fct)) {
             rows.entry(class).or_default().push((&variant.name, fct));
         }
     }
@@ -228,11 +233,13 @@ pub fn programs(scenarios: &[&Results]) -> Option<Grid> {
         ratio.map_or(NOTHING.into(), |ratio| format!("{ratio:.2}"))
     });
     column("computing", "ms", &|program, _| {
-        ms(Some(program.computing_s))
+        ms(program.has_ended().then_some(program.computing_s))
     });
-    column("waiting", "ms", &|program, _| ms(Some(program.waiting_s)));
+    column("waiting", "ms", &|program, _| {
+        ms(program.has_ended().then_some(program.waiting_s))
+    });
     column("longest", "ms", &|program, _| {
-        ms(Some(program.waiting_max_s))
+        ms(program.has_ended().then_some(program.waiting_max_s))
     });
     column("critical: network", "ms", &|program, _| {
         ms(program.critical_path.as_ref().map(|path| path.network_s))

@@ -108,7 +108,7 @@ pub const VARIANT: [Figure<VariantResult>; 12] = [
         has_tcp(v).then_some(v.goodput_bps.sum)
     }),
     figure("goodput_bps.jain", "Jain", Dimension::Index, |v| {
-        has_tcp(v).then_some(v.goodput_bps.jain)
+        v.goodput_bps.jain.filter(|_| has_tcp(v))
     }),
     figure("datagrams.goodput_bps", "UDP", Dimension::Rate, |v| {
         let rates = datagrams(v).map(|flow| flow.goodput_bps);
@@ -117,14 +117,10 @@ pub const VARIANT: [Figure<VariantResult>; 12] = [
     figure("datagrams.loss", "lost", Dimension::Index, |v| {
         scenario::loss(datagrams(v))
     }),
-    figure("rtt_us.p50", "RTT p50", Dimension::Time, |v| {
-        (v.rtt_us.count > 0).then_some(v.rtt_us.p50)
-    }),
-    figure("rtt_us.p99", "p99", Dimension::Time, |v| {
-        (v.rtt_us.count > 0).then_some(v.rtt_us.p99)
-    }),
+    figure("rtt_us.p50", "RTT p50", Dimension::Time, |v| v.rtt_us.p50),
+    figure("rtt_us.p99", "p99", Dimension::Time, |v| v.rtt_us.p99),
     figure("rtt_us.p999", "p99.9", Dimension::Time, |v| {
-        (v.rtt_us.count >= P999_SAMPLES).then_some(v.rtt_us.p999)
+        v.rtt_us.p999.filter(|_| v.rtt_us.count >= P999_SAMPLES)
     }),
     figure("drops", "drops", Dimension::Packets, |v| {
         at_bottlenecks(v, drops)
@@ -133,14 +129,11 @@ pub const VARIANT: [Figure<VariantResult>; 12] = [
         at_bottlenecks(v, |link| link.marks)
     }),
     figure("queue_bytes.p50", "queue p50", Dimension::Size, |v| {
-        queue(v).map(|q| q.p50)
+        queue(v)?.p50
     }),
-    figure("queue_bytes.p99", "p99", Dimension::Size, |v| {
-        queue(v).map(|q| q.p99)
-    }),
+    figure("queue_bytes.p99", "p99", Dimension::Size, |v| queue(v)?.p99),
     figure("retransmits", "retr.", Dimension::Count, |v| {
-        let sum = v.flows.iter().map(|flow| flow.retransmits).sum::<u64>();
-        has_tcp(v).then_some(sum as f64)
+        scenario::retransmits(&v.flows)
     }),
 ];
 
@@ -154,12 +147,15 @@ fn datagrams(variant: &VariantResult) -> impl Iterator<Item = &FlowResult> + Clo
 
 /// The figures of completion times of a class in a table; the last only where there are
 /// deadlines.
-pub const COMPLETION: [Figure<FctQuantiles>; 6] = [
+pub const COMPLETION: [Figure<FctQuantiles>; 7] = [
     figure("count", "flows", Dimension::Count, |f| Some(f.count as f64)),
-    figure("mean", "mean", Dimension::Time, |f| Some(f.mean)),
-    figure("p50", "p50", Dimension::Time, |f| Some(f.p50)),
-    figure("p99", "p99", Dimension::Time, |f| Some(f.p99)),
-    figure("p999", "p99.9", Dimension::Time, |f| Some(f.p999)),
+    figure("unfinished", "unfinished", Dimension::Count, |f| {
+        Some(f.unfinished as f64)
+    }),
+    figure("mean", "mean", Dimension::Time, |f| f.mean),
+    figure("p50", "p50", Dimension::Time, |f| f.p50),
+    figure("p99", "p99", Dimension::Time, |f| f.p99),
+    figure("p999", "p99.9", Dimension::Time, |f| f.p999),
     figure("missed", "missed", Dimension::Index, |f| f.missed),
 ];
 
@@ -231,7 +227,8 @@ fn at_bottlenecks(variant: &VariantResult, count: fn(&LinkResult) -> u64) -> Opt
 
 /// Of several bottlenecks the queue with the largest p99.
 fn queue(variant: &VariantResult) -> Option<&QueueQuantiles> {
-    let longer = |a: &&LinkResult, b: &&LinkResult| a.queue_bytes.p99.total_cmp(&b.queue_bytes.p99);
+    let p99 = |link: &LinkResult| link.queue_bytes.p99.unwrap_or(-1.0);
+    let longer = |a: &&LinkResult, b: &&LinkResult| p99(a).total_cmp(&p99(b));
     bottlenecks(variant)
         .max_by(longer)
         .map(|link| &link.queue_bytes)

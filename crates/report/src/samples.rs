@@ -13,7 +13,7 @@ pub(crate) struct Row<'a> {
     pub scenario: &'a str,
     /// Variant.
     pub variant: &'a str,
-    /// The measured quantity, with its unit: `rtt_us`, `fct_us`, `goodput_bps`, `queue_bytes`,
+    /// The measured quantity, with its unit: `rtt_us`, `fct_us`, `fct_unfinished`, `goodput_bps`, `queue_bytes`,
     /// `enforced_window_bytes`, `tenant_cwnd_bytes`, `alpha`.
     pub quantity: &'static str,
     /// Flow, link or FCT class; empty for RTT samples.
@@ -58,13 +58,16 @@ pub(crate) fn rows(results: &Results) -> impl Iterator<Item = Row<'_>> {
         let fct = fct.flat_map(move |(class, values)| {
             values.iter().map(move |v| row("fct_us", class, None, *v))
         });
+        let unfinished = samples.unfinished.iter();
+        let unfinished =
+            unfinished.map(move |(class, count)| row("fct_unfinished", class, None, *count as f64));
         let series = samples.series.iter().flat_map(move |series| {
             series
                 .points
                 .iter()
                 .map(move |(t, v)| row(quantity(series.kind), &series.name, Some(*t), *v))
         });
-        rtt.chain(fct).chain(series)
+        rtt.chain(fct).chain(unfinished).chain(series)
     })
 }
 
@@ -186,6 +189,7 @@ pub(crate) mod tests {
         let samples = Samples {
             rtt_us: vec![151.25],
             fct_us: [("mice".to_owned(), vec![900.0])].into(),
+            unfinished: [("mice".to_owned(), 3)].into(),
             series: vec![series],
             ..Samples::default()
         };
@@ -215,6 +219,7 @@ pub(crate) mod tests {
                 "scenario,variant,quantity,name,time_s,value",
                 "s,v,rtt_us,,,151.25",
                 "s,v,fct_us,mice,,900",
+                "s,v,fct_unfinished,mice,,3",
                 "s,v,queue_bytes,\"a>\"\"b\"\", c\",0.5,1500",
                 "s,v,queue_bytes,\"a>\"\"b\"\", c\",0.6,0",
             ]

@@ -66,7 +66,7 @@ note: repeated at half the rate
 fn what_no_variant_has_is_left_out_and_like_notes_are_one() {
     let mut results = two_variants();
     for variant in &mut results.variants {
-        variant.rtt_us.count = 0;
+        variant.rtt_us = Default::default();
     }
     let ended = |variant| format!("{variant}: ended after 2ms of measured time, when all was done");
     results.conditions.notes = vec![ended("a"), "repeated".into(), ended("b")];
@@ -327,14 +327,30 @@ fn colours_appear_only_when_asked_for() {
 fn completion_times_have_a_row_per_class_and_variant() {
     let text = table(&[&support::incast("incast")], BOX);
     let expected = "\
-┌───────────────────────────────────────────────────────────────┐
-│ FCT class        variant     flows   mean    p50   p99  p99.9 │
-│                                        ms     ms    ms     ms │
-╞═══════════════════════════════════════════════════════════════╡
-│ background 1 MB  unenforced   4000   78.8   57.4   355    648 │
-│ background 1 MB  cubic-ecn    4000   48.3   35.6   222    379 │
+┌───────────────────────────────────────────────────────────────────────────┐
+│ FCT class        variant     flows  unfinished   mean    p50   p99  p99.9 │
+│                                                    ms     ms    ms     ms │
+╞═══════════════════════════════════════════════════════════════════════════╡
+│ background 1 MB  unenforced   4000           0   78.8   57.4   355    648 │
+│ background 1 MB  cubic-ecn    4000           0   48.3   35.6   222    379 │
 ";
     assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn a_class_of_which_nothing_was_complete_has_a_row_without_times() {
+    let mut results = support::incast("incast");
+    results.variants.truncate(1);
+    let stuck = FctQuantiles {
+        unfinished: 7,
+        ..FctQuantiles::default()
+    };
+    results.variants[0].fct_us = [("query".to_owned(), stuck)].into();
+    let text = table(&[&results], BOX);
+    assert!(
+        text.contains("│ query      unenforced      0           7 │"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -384,7 +400,7 @@ fn a_page_of_many_flows_and_queues_has_the_busiest() {
     for n in 0..400 {
         let (mut link, mut queue) = (link.clone(), queue.clone());
         (link.id, queue.name) = (format!("c>q{n}"), format!("c>q{n}"));
-        link.queue_bytes.max += f64::from(n);
+        link.queue_bytes.max = link.queue_bytes.max.map(|max| max + f64::from(n));
         queue.points = vec![(1.0, f64::from(n) * 1e6)];
         variant.links.push(link);
         variant.samples.series.push(queue);

@@ -87,7 +87,7 @@ fn merge(mut runs: Vec<VariantResult>) -> VariantResult {
         derived: keyed(
             &runs,
             |run| &run.derived,
-            |all| median(&all.into_iter().copied().collect::<Vec<_>>()),
+            |all| median(&all.into_iter().copied().collect::<Vec<_>>()).unwrap_or(0.0),
         ),
         programs: keyed(&runs, |run| &run.programs, |all| merge_program(&all)),
         intervals: keyed(&runs, |run| &run.intervals, |all| merge_goodput(&all)),
@@ -131,6 +131,9 @@ fn merge_samples(runs: &mut [VariantResult]) -> Samples {
         merged.wake_us.extend(samples.wake_us);
         for (class, times) in samples.fct_us {
             merged.fct_us.entry(class).or_default().extend(times);
+        }
+        for (class, count) in samples.unfinished {
+            *merged.unfinished.entry(class).or_default() += count;
         }
         merged.traces.extend(samples.traces);
         merged.films.extend(samples.films);
@@ -177,8 +180,24 @@ fn aligned<T, K: PartialEq>(
     groups.iter().map(|(_, same)| merge(same)).collect()
 }
 
+/// `all` is not empty.
 fn medians<T>(all: &[&T], of: impl Fn(&T) -> f64) -> f64 {
-    median(&all.iter().map(|one| of(one)).collect::<Vec<_>>())
+    known_median(all, |one| Some(of(one))).unwrap_or(0.0)
+}
+
+/// Of those that measured it; `None` if none did.
+fn known_median<T>(all: &[&T], of: impl Fn(&T) -> Option<f64>) -> Option<f64> {
+    median(&all.iter().filter_map(|one| of(one)).collect::<Vec<_>>())
+}
+
+/// Of those that measured it; `None` if none did.
+fn known_max<T>(all: &[&T], of: impl Fn(&T) -> Option<f64>) -> Option<f64> {
+    all.iter().filter_map(|one| of(one)).reduce(f64::max)
+}
+
+/// `None` if a run has not counted: the sum would be too small.
+fn known_sum<T>(all: &[&T], of: impl Fn(&T) -> Option<u64>) -> Option<u64> {
+    all.iter().map(|one| of(one)).sum()
 }
 
 fn sums<T>(all: &[&T], of: impl Fn(&T) -> u64) -> u64 {
@@ -188,16 +207,15 @@ fn sums<T>(all: &[&T], of: impl Fn(&T) -> u64) -> u64 {
 fn merge_flow(all: &[&FlowResult]) -> FlowResult {
     FlowResult {
         goodput_bps: medians(all, |flow| flow.goodput_bps),
-        retransmits: sums(all, |flow| flow.retransmits),
-        timeouts: sums(all, |flow| flow.timeouts),
-        srtt_us: medians(all, |flow| flow.srtt_us),
-        cwnd_max_bytes: all
-            .iter()
-            .map(|flow| flow.cwnd_max_bytes)
-            .max()
-            .unwrap_or(0),
-        cwnd_cuts: sums(all, |flow| flow.cwnd_cuts),
-        stalled_us: all.iter().map(|flow| flow.stalled_us).fold(0.0, f64::max),
+        retransmits: known_sum(all, |flow| flow.retransmits),
+        timeouts: known_sum(all, |flow| flow.timeouts),
+        srtt_us: known_median(all, |flow| flow.srtt_us),
+        cwnd_max_bytes: all.iter().filter_map(|flow| flow.cwnd_max_bytes).max(),
+        cwnd_cuts: known_sum(all, |flow| flow.cwnd_cuts),
+        stalled_us: match all.iter().any(|flow| flow.stalled_us.is_none()) {
+            true => None,
+            false => known_max(all, |flow| flow.stalled_us),
+        },
         datagrams: merge_datagrams(all),
         ..all[0].clone()
     }
@@ -222,10 +240,7 @@ fn merge_datagrams(all: &[&FlowResult]) -> Option<Datagrams> {
 
 /// Times are medians of the runs that have them; operations are summed.
 fn merge_program(all: &[&ProgramResult]) -> ProgramResult {
-    let known = |of: &dyn Fn(&ProgramResult) -> Option<f64>| {
-        let values: Vec<f64> = all.iter().filter_map(|one| of(one)).collect();
-        (!values.is_empty()).then(|| median(&values))
-    };
+    let known = |of: &dyn Fn(&ProgramResult) -> Option<f64>| known_median(all, of);
     let of_path = |of: fn(&CriticalPath) -> f64| {
         known(&|one| one.critical_path.as_ref().map(of)).unwrap_or(0.0)
     };
@@ -267,35 +282,42 @@ fn merge_rtt(runs: &[VariantResult]) -> Quantiles {
     let all: Vec<&Quantiles> = runs.iter().map(|run| &run.rtt_us).collect();
     Quantiles {
         count: sums(&all, |rtt| rtt.count),
-        p50: medians(&all, |rtt| rtt.p50),
-        p99: medians(&all, |rtt| rtt.p99),
-        p999: medians(&all, |rtt| rtt.p999),
-        max: all.iter().map(|rtt| rtt.max).fold(0.0, f64::max),
+        p50: known_median(&all, |rtt| rtt.p50),
+        p99: known_median(&all, |rtt| rtt.p99),
+        p999: known_median(&all, |rtt| rtt.p999),
+        max: known_max(&all, |rtt| rtt.max),
     }
 }
 
+/// A run in which flows were begun and none was complete has no times, and leaves the merged class
+/// without: those of the other runs would say that it went as well.
 fn merge_fct(all: &[&FctQuantiles]) -> FctQuantiles {
+    let stuck = all.iter().any(|fct| fct.count == 0 && fct.unfinished > 0);
+    let time = |of: fn(&FctQuantiles) -> Option<f64>| match stuck {
+        true => None,
+        false => known_median(all, of),
+    };
     FctQuantiles {
         count: sums(all, |fct| fct.count),
-        mean: medians(all, |fct| fct.mean),
-        p50: medians(all, |fct| fct.p50),
-        p99: medians(all, |fct| fct.p99),
-        p999: medians(all, |fct| fct.p999),
+        unfinished: sums(all, |fct| fct.unfinished),
+        mean: time(|fct| fct.mean),
+        p50: time(|fct| fct.p50),
+        p99: time(|fct| fct.p99),
+        p999: time(|fct| fct.p999),
         missed: merge_missed(all),
     }
 }
 
 fn merge_missed(all: &[&FctQuantiles]) -> Option<f64> {
-    let missed: Vec<f64> = all.iter().filter_map(|fct| fct.missed).collect();
-    (!missed.is_empty()).then(|| median(&missed))
+    known_median(all, |fct| fct.missed)
 }
 
 fn merge_goodput(all: &[&Goodput]) -> Goodput {
     Goodput {
         sum: medians(all, |goodput| goodput.sum),
-        mean: medians(all, |goodput| goodput.mean),
-        jain: medians(all, |goodput| goodput.jain),
-        max: medians(all, |goodput| goodput.max),
+        mean: known_median(all, |goodput| goodput.mean),
+        jain: known_median(all, |goodput| goodput.jain),
+        max: known_median(all, |goodput| goodput.max),
     }
 }
 
@@ -310,12 +332,9 @@ fn merge_link(all: &[&LinkResult]) -> LinkResult {
         drops,
         marks: sums(all, |link| link.marks),
         queue_bytes: QueueQuantiles {
-            p50: medians(all, |link| link.queue_bytes.p50),
-            p99: medians(all, |link| link.queue_bytes.p99),
-            max: all
-                .iter()
-                .map(|link| link.queue_bytes.max)
-                .fold(0.0, f64::max),
+            p50: known_median(all, |link| link.queue_bytes.p50),
+            p99: known_median(all, |link| link.queue_bytes.p99),
+            max: known_max(all, |link| link.queue_bytes.max),
         },
         cee: merge_cee(all),
         ..all[0].clone()
@@ -344,13 +363,13 @@ mod tests {
         let result = VariantResult {
             rtt_us: Quantiles {
                 count: 10,
-                p50,
-                max: p50,
+                p50: Some(p50),
+                max: Some(p50),
                 ..Quantiles::default()
             },
             flows: vec![FlowResult {
                 goodput_bps,
-                retransmits: drops,
+                retransmits: Some(drops),
                 ..FlowResult::default()
             }],
             links: vec![LinkResult {
@@ -388,15 +407,30 @@ mod tests {
         let result = &merged.result;
         assert_eq!(
             (result.rtt_us.p50, result.rtt_us.max, result.rtt_us.count),
-            (20.0, 90.0, 30)
+            (Some(20.0), Some(90.0), 30)
         );
         assert_eq!(result.flows[0].goodput_bps, 6.0);
-        assert_eq!(result.flows[0].retransmits, 1);
+        assert_eq!(result.flows[0].retransmits, Some(1));
         assert_eq!(result.links[0].drops["tail"], 1);
         assert_eq!(result.enforcement["seen"], 6);
         assert_eq!(result.enforcement["only-1"], 1);
         assert_eq!(result.samples.rtt_us.len(), 6);
         assert_eq!(result.cpu_idle_min, Some(0.1));
+    }
+
+    #[test]
+    fn a_run_in_which_nothing_was_complete_is_not_left_out() {
+        let fct = |count, unfinished, p99| FctQuantiles {
+            count,
+            unfinished,
+            p99,
+            ..FctQuantiles::default()
+        };
+        let (good, idle, stuck) = (fct(3, 0, Some(7.0)), fct(0, 0, None), fct(0, 2, None));
+        let merged = merge_fct(&[&good, &idle]);
+        assert_eq!((merged.count, merged.p99), (3, Some(7.0)));
+        let merged = merge_fct(&[&good, &stuck]);
+        assert_eq!((merged.count, merged.unfinished, merged.p99), (3, 2, None));
     }
 
     #[test]

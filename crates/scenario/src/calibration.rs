@@ -267,7 +267,8 @@ fn round_trips(variant: &VariantResult) -> Result<RoundTrips, String> {
         ));
     }
     samples.sort_unstable_by(f64::total_cmp);
-    let [p10_us, p50_us, p99_us] = [0.1, 0.5, 0.99].map(|q| stats::quantile(&samples, q));
+    let [p10_us, p50_us, p99_us] =
+        [0.1, 0.5, 0.99].map(|q| stats::quantile(&samples, q).unwrap_or(0.0));
     Ok(RoundTrips {
         p10_us,
         p50_us,
@@ -286,7 +287,7 @@ fn wakes(variant: &VariantResult) -> Wakes {
         return quantiles;
     }
     for (step, quantile) in quantiles.iter_mut().enumerate() {
-        *quantile = stats::quantile(&samples, step as f64 / steps);
+        *quantile = stats::quantile(&samples, step as f64 / steps).unwrap_or(0.0);
     }
     let latest = &samples[samples.len() - samples.len().div_ceil(WAKES - 1)..];
     let mean_us = latest.iter().sum::<f64>() / latest.len() as f64;
@@ -309,7 +310,7 @@ fn of_two(wakes: &Wakes) -> [f64; 2] {
         .flat_map(|one| draws.iter().map(move |other| one + other));
     let mut sums: Vec<f64> = pairs.collect();
     sums.sort_unstable_by(f64::total_cmp);
-    [0.5, 0.99].map(|q| stats::quantile(&sums, q))
+    [0.5, 0.99].map(|q| stats::quantile(&sums, q).unwrap_or(0.0))
 }
 
 /// The quantiles for the simulator; none where nothing was late.

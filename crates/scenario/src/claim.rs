@@ -148,10 +148,16 @@ impl Side {
     }
 }
 
-/// The share of runs in which something held, and whether it lies within the bounds.
-pub(crate) fn judge_share(held: &[bool], least: f64, most: f64) -> (Option<f64>, bool) {
-    let count = held.iter().filter(|held| **held).count();
-    let share = (!held.is_empty()).then(|| count as f64 / held.len() as f64);
+/// The share of runs in which something held, and whether it lies within the bounds. There is no
+/// share if a run has not measured it: a line that holds in few runs would be as good as shown by
+/// runs without figures.
+pub(crate) fn judge_share(held: &[Option<bool>], least: f64, most: f64) -> (Option<f64>, bool) {
+    let known: Option<Vec<bool>> = held.iter().copied().collect();
+    let known = known.filter(|known| !known.is_empty());
+    let share = known.map(|known| {
+        let count = known.iter().filter(|held| **held).count();
+        count as f64 / known.len() as f64
+    });
     let within = share.is_some_and(|share| least <= share && share <= most);
     (share, within)
 }
@@ -201,6 +207,14 @@ mod tests {
         assert_eq!(Side::of(&[Some(1.0)]), None);
         assert_eq!(Side::of(&[]), None);
         assert_eq!(Side::of(&[Some(0.1); 3]).unwrap().bounds(), [0.1, 0.1]);
+    }
+
+    #[test]
+    fn runs_that_measured_nothing_are_no_share() {
+        let of = |held: &[Option<bool>]| judge_share(held, 0.0, 0.5);
+        assert_eq!(of(&[Some(true), Some(false)]), (Some(0.5), true));
+        assert_eq!(of(&[Some(false), None]), (None, false));
+        assert_eq!(of(&[]), (None, false));
     }
 
     #[test]

@@ -167,6 +167,17 @@ impl Expectation {
         figures
     }
 
+    /// Whether it holds whatever its figures are, once they were measured, such as `figure >= 0`.
+    pub fn always_holds(&self) -> bool {
+        let (small, large) = match self.comparison {
+            Comparison::LessOrEqual => (&self.left, &self.right),
+            Comparison::GreaterOrEqual => (&self.right, &self.left),
+            _ => return false,
+        };
+        let is_low = small.value(&|_| None).is_some_and(|bound| bound <= 0.0);
+        self.over == Over::Together && is_low && large.is_never_negative()
+    }
+
     /// Whether it speaks of the machine's CPUs, which simulated time does not depend on.
     pub fn is_of_cpu(&self) -> bool {
         let figures = self.figures();
@@ -198,7 +209,7 @@ impl Expectation {
                 ExpectationResult {
                     left,
                     right,
-                    held: self.holds((left, right)),
+                    held: self.judge((left, right)) == Some(true),
                     ..result
                 }
             }
@@ -216,7 +227,7 @@ impl Expectation {
                 }
             }
             Over::Share { least, most } => {
-                let each: Vec<bool> = each().map(|sides| self.holds(sides)).collect();
+                let each: Vec<Option<bool>> = each().map(|sides| self.judge(sides)).collect();
                 let (share, held) = claim::judge_share(&each, least, most);
                 ExpectationResult {
                     left: share,
@@ -235,9 +246,10 @@ impl Expectation {
         (value(&self.left), value(&self.right))
     }
 
-    fn holds(&self, (left, right): (Option<f64>, Option<f64>)) -> bool {
-        let both = left.zip(right);
-        both.is_some_and(|(left, right)| self.comparison.holds(left, right))
+    /// Whether it holds for these sides; `None` if one was not measured.
+    fn judge(&self, (left, right): (Option<f64>, Option<f64>)) -> Option<bool> {
+        let (left, right) = left.zip(right)?;
+        Some(self.comparison.holds(left, right))
     }
 }
 
@@ -314,6 +326,20 @@ impl<F> Expr<F> {
                     argument.collect_figures(figures);
                 }
             }
+        }
+    }
+}
+
+impl Expr<Figure> {
+    /// Whether it is known to be 0 or more: so is every figure but those that are derived.
+    fn is_never_negative(&self) -> bool {
+        match self {
+            Self::Number(value) => *value >= 0.0,
+            Self::Figure(figure) => !matches!(figure.quantity, Quantity::Derived(_)),
+            Self::Negate(_) | Self::Binary('-', ..) => false,
+            Self::Binary(_, left, right) => left.is_never_negative() && right.is_never_negative(),
+            Self::Call(Function::Abs, _) => true,
+            Self::Call(_, all) => all.iter().all(Self::is_never_negative),
         }
     }
 }
@@ -626,14 +652,14 @@ mod tests {
         let variant = |name: &str, p50: f64, jain: f64| VariantResult {
             name: name.to_owned(),
             rtt_us: Quantiles {
-                p50,
+                p50: Some(p50),
                 ..Quantiles::default()
             },
             goodput_bps: Goodput {
-                jain,
-                max: 0.0,
+                jain: Some(jain),
+                max: Some(0.0),
                 sum: 1e9,
-                mean: 2e8,
+                mean: Some(2e8),
             },
             ..VariantResult::default()
         };
@@ -641,6 +667,22 @@ mod tests {
             variant("dctcp", 100.0, 0.99),
             variant("n4-enforced", 110.0, 0.995),
         ]
+    }
+
+    #[test]
+    fn lines_that_no_value_breaks_are_known() {
+        for (line, always) in [
+            ("dctcp.rtt_us.p50 >= 0", true),
+            ("0 <= dctcp.rtt_us.p50 + dctcp.links.all.drops", true),
+            ("dctcp.rtt_us.p50 > 0", false),
+            ("dctcp.rtt_us.p50 >= 1", false),
+            ("dctcp.rtt_us.p50 <= 0", false),
+            ("dctcp.rtt_us.p50 - 3 >= 0", false),
+            ("dctcp.derived.window_correlation >= 0", false),
+        ] {
+            let expectation = Expectation::parse("e", line).unwrap();
+            assert_eq!(expectation.always_holds(), always, "{line}");
+        }
     }
 
     fn evaluate(expression: &str) -> ExpectationResult {
@@ -655,8 +697,8 @@ mod tests {
         let runs: Vec<Vec<VariantResult>> = (medians.iter())
             .map(|(dctcp, enforced)| {
                 let mut run = variants();
-                run[0].rtt_us.p50 = *dctcp;
-                run[1].rtt_us.p50 = *enforced;
+                run[0].rtt_us.p50 = Some(*dctcp);
+                run[1].rtt_us.p50 = Some(*enforced);
                 run
             })
             .collect();

@@ -6,7 +6,7 @@
 //! | `flows.TENANT.FIELD`, `traffic.TABLE.FIELD`, `flows.all.FIELD` | `goodput_bps`, `retransmits`, `timeouts`, `count`, `socket_drops` summed, `srtt_us`, `jain`, `loss` (of datagrams) `cwnd_cuts` summed, `stalled_us` and `cwnd_max_bytes` (the largest) over the flows of a sending tenant or a traffic table |
 //! | `traffic.TABLE.FIELD` of a program | `completion_s`, `computing_s`, `waiting_s`, `waiting_max_s`, `operations`, `ended`; `critical_path_s`, `critical_computing_s`, `critical_network_s`; `phases_s.PHASE` |
 //! | `rtt_us.(count\|p50\|p99\|p999\|max)` | of the ping-pong probes |
-//! | `fct_us.CLASS.(count\|mean\|p50\|p99\|p999\|missed)` | of a class of flows; `missed` is the fraction beyond the deadline |
+//! | `fct_us.CLASS.(count\|unfinished\|mean\|p50\|p99\|p999\|missed)` | of a class of flows; `unfinished` were not complete at the end, `missed` is the fraction beyond the deadline |
 //! | `intervals.NAME.goodput_bps.(sum\|mean\|jain\|max)` | over bulk flows that were active throughout the interval |
 //! | `links.bottleneck.FIELD`, `links.all.FIELD`, `links.FROM-TO.FIELD` | `rate_bps` of the slowest, `sent`, `sent_bytes`, `marks`, `drops`, `drops.CAUSE` summed, `queue_bytes.(p50\|p99\|max)` of the fullest; of converged Ethernet `pauses` and `notifications` summed, `paused_us` and `ingress_max_bytes` of the one that has most |
 //! | `vnics.all.FIELD`, `vnics.TENANT.FIELD` | `sent`, `into_switch`, `out_of_switch`, `received`, `drops`, `drops.CAUSE`, summed; of the lab's guests, and where hosts have simulated switches (`[network.host_switch]`) |
@@ -118,7 +118,15 @@ pub enum VnicField {
 
 const GOODPUT: &[&str] = &["sum", "mean", "jain", "max"];
 const RTT: &[&str] = &["count", "p50", "p99", "p999", "max"];
-const FCT: &[&str] = &["count", "mean", "p50", "p99", "p999", "missed"];
+const FCT: &[&str] = &[
+    "count",
+    "unfinished",
+    "mean",
+    "p50",
+    "p99",
+    "p999",
+    "missed",
+];
 const QUEUE: &[&str] = &["p50", "p99", "max"];
 const FLOW: &[&str] = &[
     "goodput_bps",
@@ -357,26 +365,23 @@ impl Quantity {
     /// The value, if the variant measured it.
     pub fn value(&self, variant: &VariantResult) -> Option<f64> {
         match self {
-            Self::Goodput(field) => {
-                let goodput = &variant.goodput_bps;
-                Some(goodput_value(goodput, field))
-                    .filter(|_| !variant.flows.is_empty() || goodput.sum > 0.0)
-            }
-            Self::Interval(name, field) => Some(goodput_value(variant.intervals.get(name)?, field)),
+            Self::Goodput(field) => goodput_value(&variant.goodput_bps, field),
+            Self::Interval(name, field) => goodput_value(variant.intervals.get(name)?, field),
             Self::Flows(set, field) => flows_value(&set.of(&variant.flows), field),
             Self::Program(name, field) => program_value(variant.programs.get(name)?, field),
             Self::Phase(name, phase) => variant.programs.get(name)?.phases_s.get(phase).copied(),
             Self::Rtt(field) => rtt_value(variant, field),
             Self::Fct(class, field) => {
                 let fct = variant.fct_us.get(class)?;
-                Some(match field.as_str() {
-                    "count" => fct.count as f64,
+                match field.as_str() {
+                    "count" => Some(fct.count as f64),
+                    "unfinished" => Some(fct.unfinished as f64),
                     "mean" => fct.mean,
                     "p50" => fct.p50,
                     "p99" => fct.p99,
-                    "missed" => fct.missed?,
+                    "missed" => fct.missed,
                     _ => fct.p999,
-                })
+                }
             }
             Self::Links(set, field) => links_value(&set.of(&variant.links), field),
             Self::Vnics(tenant, field) => vnics_value(&variant.vnics, tenant.as_deref(), field),
@@ -436,9 +441,10 @@ impl LinkSet {
     }
 }
 
-fn goodput_value(goodput: &Goodput, field: &str) -> f64 {
+/// `None` without bulk flows, and fairness if they received nothing.
+fn goodput_value(goodput: &Goodput, field: &str) -> Option<f64> {
     match field {
-        "sum" => goodput.sum,
+        "sum" => goodput.mean.map(|_| goodput.sum),
         "mean" => goodput.mean,
         "max" => goodput.max,
         _ => goodput.jain,
@@ -449,9 +455,10 @@ fn program_value(program: &ProgramResult, field: &str) -> Option<f64> {
     let path = program.critical_path.as_ref();
     match field {
         "completion_s" => program.completion_s,
-        "computing_s" => Some(program.computing_s),
-        "waiting_s" => Some(program.waiting_s),
-        "waiting_max_s" => Some(program.waiting_max_s),
+        // Of a program that has not ended they are times so far: smaller than they would be.
+        "computing_s" => program.has_ended().then_some(program.computing_s),
+        "waiting_s" => program.has_ended().then_some(program.waiting_s),
+        "waiting_max_s" => program.has_ended().then_some(program.waiting_max_s),
         "operations" => Some(program.operations as f64),
         "ended" => Some(program.ended as f64),
         "critical_path_s" => path.map(|path| path.computing_s + path.network_s),
@@ -465,13 +472,12 @@ fn rtt_value(variant: &VariantResult, field: &str) -> Option<f64> {
     if field == "count" {
         return Some(rtt.count as f64);
     }
-    let value = match field {
+    match field {
         "p50" => rtt.p50,
         "p99" => rtt.p99,
         "p999" => rtt.p999,
         _ => rtt.max,
-    };
-    (rtt.count > 0 || value > 0.0).then_some(value)
+    }
 }
 
 fn flows_value(flows: &[&FlowResult], field: &str) -> Option<f64> {
@@ -481,21 +487,42 @@ fn flows_value(flows: &[&FlowResult], field: &str) -> Option<f64> {
     if flows.is_empty() {
         return None;
     }
-    let values = |of: fn(&FlowResult) -> f64| -> Vec<f64> { flows.iter().map(|f| of(f)).collect() };
-    Some(match field {
-        "goodput_bps" => values(|f| f.goodput_bps).iter().sum(),
-        "retransmits" => values(|f| f.retransmits as f64).iter().sum(),
-        "timeouts" => values(|f| f.timeouts as f64).iter().sum(),
-        "jain" => stats::jain(&values(|f| f.goodput_bps)),
-        "cwnd_max_bytes" => values(|f| f.cwnd_max_bytes as f64)
-            .into_iter()
-            .fold(0.0, f64::max),
-        "cwnd_cuts" => values(|f| f.cwnd_cuts as f64).iter().sum(),
-        "stalled_us" => values(|f| f.stalled_us).into_iter().fold(0.0, f64::max),
-        "loss" => loss(flows.iter().copied())?,
-        "socket_drops" => datagrams(flows.iter().copied(), |d| d.socket_drops)?,
-        _ => stats::mean(&values(|f| f.srtt_us)),
-    })
+    let goodputs = || -> Vec<f64> { flows.iter().map(|flow| flow.goodput_bps).collect() };
+    let all = || flows.iter().copied();
+    let tcp = || all().filter(|flow| flow.protocol.is_tcp());
+    let count = |of: fn(&FlowResult) -> Option<u64>| {
+        let counts = measured(tcp(), |flow| of(flow).map(|count| count as f64));
+        counts.map(|counts| counts.iter().sum())
+    };
+    let largest = |values: Option<Vec<f64>>| values?.into_iter().reduce(f64::max);
+    match field {
+        "goodput_bps" => Some(goodputs().iter().sum()),
+        "retransmits" => count(|flow| flow.retransmits),
+        "timeouts" => count(|flow| flow.timeouts),
+        "jain" => stats::jain(&goodputs()),
+        "cwnd_max_bytes" => largest(measured(tcp(), |f| f.cwnd_max_bytes.map(|b| b as f64))),
+        "cwnd_cuts" => count(|flow| flow.cwnd_cuts),
+        "stalled_us" => largest(measured(all(), |flow| flow.stalled_us)),
+        "loss" => loss(all()),
+        "socket_drops" => datagrams(all(), |d| d.socket_drops),
+        _ => stats::mean(&measured(tcp(), |flow| flow.srtt_us)?),
+    }
+}
+
+/// Retransmissions of all flows of TCP; `None` if one of them has not counted any, or there is
+/// none.
+pub fn retransmits(flows: &[FlowResult]) -> Option<f64> {
+    flows_value(&flows.iter().collect::<Vec<_>>(), "retransmits")
+}
+
+/// What each of these flows measured; `None` if one of them did not, or there is none: of the
+/// others alone it would look better than it was.
+fn measured<'a>(
+    flows: impl Iterator<Item = &'a FlowResult>,
+    of: impl Fn(&FlowResult) -> Option<f64>,
+) -> Option<Vec<f64>> {
+    let values: Option<Vec<f64>> = flows.map(of).collect();
+    values.filter(|values| !values.is_empty())
 }
 
 /// Lost bytes of those of which the fate is known, 0..=1; `None` without datagrams.
@@ -522,7 +549,9 @@ fn links_value(links: &[&LinkResult], field: &LinkField) -> Option<f64> {
         return None;
     }
     let sum = |of: &dyn Fn(&LinkResult) -> u64| links.iter().map(|l| of(l)).sum::<u64>() as f64;
-    let max = |of: &dyn Fn(&LinkResult) -> f64| links.iter().map(|l| of(l)).fold(0.0, f64::max);
+    let fullest = |of: &dyn Fn(&LinkResult) -> Option<f64>| {
+        links.iter().filter_map(|l| of(l)).reduce(f64::max)
+    };
     Some(match field {
         LinkField::Rate => links.iter().map(|l| l.rate_bps).min().unwrap_or(0) as f64,
         LinkField::Sent => sum(&|l| l.sent),
@@ -531,9 +560,9 @@ fn links_value(links: &[&LinkResult], field: &LinkField) -> Option<f64> {
         LinkField::Drops(None) => sum(&|l| l.drops.values().sum()),
         LinkField::Drops(Some(cause)) => sum(&|l| l.drops.get(cause).copied().unwrap_or(0)),
         LinkField::Queue(field) => match field.as_str() {
-            "p50" => max(&|l| l.queue_bytes.p50),
-            "p99" => max(&|l| l.queue_bytes.p99),
-            _ => max(&|l| l.queue_bytes.max),
+            "p50" => fullest(&|l| l.queue_bytes.p50)?,
+            "p99" => fullest(&|l| l.queue_bytes.p99)?,
+            _ => fullest(&|l| l.queue_bytes.max)?,
         },
         LinkField::Cee(field) => return cee_value(links, field),
     })
@@ -575,7 +604,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::results::{FctQuantiles, QueueQuantiles};
+    use crate::results::{FctQuantiles, Protocol, QueueQuantiles};
 
     fn variant() -> VariantResult {
         let link = |id: &str, bottleneck, tail, p99| LinkResult {
@@ -583,7 +612,7 @@ mod tests {
             bottleneck,
             drops: BTreeMap::from([("tail".to_owned(), tail), ("red".to_owned(), 1)]),
             queue_bytes: QueueQuantiles {
-                p99,
+                p99: Some(p99),
                 ..QueueQuantiles::default()
             },
             ..LinkResult::default()
@@ -592,7 +621,7 @@ mod tests {
             tenant: tenant.to_owned(),
             traffic: traffic.to_owned(),
             goodput_bps,
-            retransmits: 2,
+            retransmits: Some(2),
             ..FlowResult::default()
         };
         VariantResult {
@@ -658,6 +687,22 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_has_not_ended_has_not_measured_how_long_it_waits() {
+        let mut measured = variant();
+        let program = ProgramResult {
+            operations: 2,
+            ended: 2,
+            waiting_s: 3.0,
+            ..ProgramResult::default()
+        };
+        measured.programs.insert("p".to_owned(), program);
+        let quantity = Quantity::parse("traffic.p.waiting_s").unwrap();
+        assert_eq!(quantity.value(&measured), Some(3.0));
+        measured.programs.get_mut("p").unwrap().ended = 1;
+        assert_eq!(quantity.value(&measured), None);
+    }
+
+    #[test]
     fn loss_is_of_datagrams_alone() {
         let mut measured = variant();
         let counted = |lost_bytes, received_bytes| Datagrams {
@@ -700,6 +745,55 @@ mod tests {
         assert_eq!(value("v.rtt_us.p50"), None);
         assert_eq!(value("v.fct_us.mice.p50"), None);
         assert_eq!(value("v.enforcement.nothing"), None);
+        assert_eq!(value("v.links.bottleneck.queue_bytes.p50"), None);
+        for field in ["timeouts", "srtt_us", "stalled_us", "cwnd_max_bytes"] {
+            assert_eq!(value(&format!("v.flows.all.{field}")), None, "{field}");
+        }
+        let idle = VariantResult {
+            fct_us: [("mice".to_owned(), stats::fct_quantiles(&[]))].into(),
+            ..VariantResult::default()
+        };
+        let value = |name: &str| Quantity::parse(name).unwrap().value(&idle);
+        for name in [
+            "fct_us.mice.mean",
+            "fct_us.mice.p50",
+            "fct_us.mice.p99",
+            "fct_us.mice.p999",
+            "goodput_bps.sum",
+            "goodput_bps.jain",
+        ] {
+            assert_eq!(value(name), None, "{name}");
+        }
+        assert_eq!(value("fct_us.mice.count"), Some(0.0));
+        assert_eq!(value("fct_us.mice.unfinished"), Some(0.0));
+    }
+
+    #[test]
+    fn one_flow_that_has_not_measured_leaves_no_sum() {
+        let mut measured = variant();
+        let value = |measured: &VariantResult, name: &str| {
+            let quantity = Quantity::parse(name).unwrap();
+            quantity.value(measured)
+        };
+        for flow in &mut measured.flows {
+            flow.stalled_us = Some(3.0);
+            flow.srtt_us = Some(5.0);
+        }
+        assert_eq!(value(&measured, "flows.all.stalled_us"), Some(3.0));
+        assert_eq!(value(&measured, "flows.all.srtt_us"), Some(5.0));
+        measured.flows[2].stalled_us = None;
+        measured.flows[2].retransmits = None;
+        assert_eq!(value(&measured, "flows.all.stalled_us"), None);
+        assert_eq!(value(&measured, "flows.all.retransmits"), None);
+        assert_eq!(value(&measured, "flows.s1.retransmits"), Some(4.0));
+        // Datagrams are never retransmitted.
+        measured.flows[2].protocol = Protocol::Udp;
+        assert_eq!(value(&measured, "flows.all.retransmits"), Some(4.0));
+        assert_eq!(value(&measured, "flows.s2.retransmits"), None);
+    }
+
+    #[test]
+    fn policing_is_counted() {
         assert_eq!(value("v.enforcement.policed"), Some(9.0));
     }
 
@@ -708,9 +802,9 @@ mod tests {
         let mut measured = variant();
         let goodput = Goodput {
             sum: 7.0,
-            mean: 3.5,
-            jain: 0.9,
-            max: 5.0,
+            mean: Some(3.5),
+            jain: Some(0.9),
+            max: Some(5.0),
         };
         measured.intervals.insert("two".to_owned(), goodput);
         let fct = |missed| FctQuantiles {

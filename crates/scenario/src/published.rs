@@ -291,7 +291,7 @@ pub(crate) fn evaluate_runs<F>(
     let of_line = |at: usize| runs.iter().map(|run| run[at]).collect::<Vec<_>>();
     let mean = |at| {
         let values: Option<Vec<f64>> = of_line(at).into_iter().collect();
-        values.filter(|v| !v.is_empty()).map(|v| stats::mean(&v))
+        values.and_then(|v| stats::mean(&v))
     };
     let means: Vec<Option<f64>> = (0..all.len()).map(mean).collect();
     let verdicts = judge(all, &means);
@@ -417,7 +417,7 @@ mod tests {
             name: (*name).to_owned(),
             rtt_us: Quantiles {
                 count: 1,
-                p50: *p50,
+                p50: Some(*p50),
                 ..Quantiles::default()
             },
             ..VariantResult::default()

@@ -1,4 +1,4 @@
-//! `results.json`, schema 1: the same from every world.
+//! `results.json`, schema 2: the same from every world.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sluicegate_config::table::nearest;
 
 /// Version of the schema, first field of the file.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// The whole of `results.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -133,17 +133,16 @@ pub struct VariantResult {
 }
 
 /// Goodput of the bulk flows of a variant.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Goodput {
     /// Sum in bit/s.
     pub sum: f64,
-    /// Mean per flow in bit/s.
-    pub mean: f64,
-    /// Jain's fairness index, (0, 1]; 0 without flows.
-    pub jain: f64,
-    /// Of the flow that has most, in bit/s.
-    #[serde(default)]
-    pub max: f64,
+    /// Mean per flow in bit/s; `None` without flows.
+    pub mean: Option<f64>,
+    /// Jain's fairness index, (0, 1]; `None` if no flow received anything.
+    pub jain: Option<f64>,
+    /// Of the flow that has most, in bit/s; `None` without flows.
+    pub max: Option<f64>,
 }
 
 /// One bulk flow.
@@ -166,22 +165,21 @@ pub struct FlowResult {
     pub protocol: Protocol,
     /// Payload received per second of measured time.
     pub goodput_bps: f64,
-    /// Segments retransmitted, from the sender's TCP_INFO.
-    pub retransmits: u64,
-    /// Retransmission timeouts taken.
-    pub timeouts: u64,
-    /// Smoothed RTT at the end, from the sender.
-    pub srtt_us: f64,
+    /// Segments retransmitted, from the sender's TCP_INFO; `None` of datagrams, and of a connection
+    /// that never stood.
+    pub retransmits: Option<u64>,
+    /// Retransmission timeouts taken; `None` also where the kernel does not count them.
+    pub timeouts: Option<u64>,
+    /// Smoothed RTT at the end, from the sender; `None` if it has none.
+    pub srtt_us: Option<f64>,
     /// Longest time of the measured window in which nothing arrived, between two times at which
-    /// something did; a multiple of the series' interval, rounded down.
-    #[serde(default)]
-    pub stalled_us: f64,
-    /// Largest congestion window seen over the whole run; 0 = none was.
-    #[serde(default)]
-    pub cwnd_max_bytes: u64,
-    /// Times that the congestion window, looked at now and then, had fallen by a quarter or more.
-    #[serde(default)]
-    pub cwnd_cuts: u64,
+    /// something did; a multiple of the series' interval, rounded down. `None` if nothing arrived.
+    pub stalled_us: Option<f64>,
+    /// Largest congestion window seen over the whole run; `None` if none was.
+    pub cwnd_max_bytes: Option<u64>,
+    /// Times that the congestion window, looked at now and then, had fallen by a quarter or more;
+    /// `None` if none was seen.
+    pub cwnd_cuts: Option<u64>,
     /// The fate of datagrams; absent of TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub datagrams: Option<Datagrams>,
@@ -226,34 +224,37 @@ pub struct Datagrams {
     pub socket_dropped_bytes: u64,
 }
 
-/// Quantiles of a sample in microseconds.
+/// Quantiles of a sample in microseconds; `None` without samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
     /// Samples.
     pub count: u64,
     /// Median.
-    pub p50: f64,
+    pub p50: Option<f64>,
     /// 99th percentile.
-    pub p99: f64,
+    pub p99: Option<f64>,
     /// 99.9th percentile.
-    pub p999: f64,
+    pub p999: Option<f64>,
     /// Largest.
-    pub max: f64,
+    pub max: Option<f64>,
 }
 
-/// Completion times of one class in microseconds.
+/// Completion times of one class in microseconds; `None` if nothing was complete.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FctQuantiles {
     /// Flows completed.
     pub count: u64,
+    /// Flows begun in measured time that were not complete at the end of the run: no time below
+    /// is theirs.
+    pub unfinished: u64,
     /// Mean.
-    pub mean: f64,
+    pub mean: Option<f64>,
     /// Median.
-    pub p50: f64,
+    pub p50: Option<f64>,
     /// 99th percentile.
-    pub p99: f64,
+    pub p99: Option<f64>,
     /// 99.9th percentile.
-    pub p999: f64,
+    pub p999: Option<f64>,
     /// Fraction that missed its deadline, 0..=1, of those that were complete or past it when
     /// measuring ended or whose connection broke; absent without a deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -336,15 +337,15 @@ pub struct Deadlock {
     pub behind: u64,
 }
 
-/// Backlog in bytes.
+/// Backlog in bytes; `None` if no packet arrived.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueQuantiles {
     /// Median.
-    pub p50: f64,
+    pub p50: Option<f64>,
     /// 99th percentile.
-    pub p99: f64,
+    pub p99: Option<f64>,
     /// Largest.
-    pub max: f64,
+    pub max: Option<f64>,
 }
 
 /// A parallel program.
@@ -381,10 +382,10 @@ pub struct ProgramResult {
     /// ended.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub phases_s: BTreeMap<String, f64>,
-    /// Time in which a rank computes, mean over ranks.
+    /// Time in which a rank computes, mean over ranks; so far, if an operation has not ended.
     pub computing_s: f64,
     /// Time from the begin of a rank to the end of its last operation in which it does not
-    /// compute, mean over ranks.
+    /// compute, mean over ranks; so far, if an operation has not ended.
     pub waiting_s: f64,
     /// The same of the rank that waits longest.
     pub waiting_max_s: f64,
@@ -403,6 +404,11 @@ pub struct ProgramResult {
 }
 
 impl ProgramResult {
+    /// Whether every operation has ended.
+    pub fn has_ended(&self) -> bool {
+        self.ended == self.operations
+    }
+
     /// How many operations have not ended and how many messages were not received, in words; `None`
     /// if there are none.
     pub fn unfinished(&self) -> Option<String> {
@@ -569,6 +575,8 @@ pub struct Samples {
     pub wake_us: Vec<f64>,
     /// Every completion time in microseconds, by class.
     pub fct_us: BTreeMap<String, Vec<f64>>,
+    /// How many were begun and not complete, by class; no zeros.
+    pub unfinished: BTreeMap<String, u64>,
     /// Named series over time.
     pub series: Vec<Series>,
     /// Series that were asked for ([`crate::inspect::Traces`]), of every repeat.

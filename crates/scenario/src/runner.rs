@@ -136,6 +136,9 @@ fn run_all(
     Ok(Attempt::Done(outcomes))
 }
 
+/// A larger fraction of flows that were not complete is worth a note: p99 is then not theirs.
+const UNFINISHED_ABOVE: f64 = 0.01;
+
 /// Notes at which rate each link was run; a world need not know.
 fn record_rates(result: &mut VariantResult, variant: &Variant) {
     let mut rates = HashMap::new();
@@ -188,6 +191,14 @@ fn assemble(
         let reason = "there is no `cpu_idle_min` in simulated time";
         format!("[expect] {} does not apply: {reason}", e.name)
     }));
+    conditions
+        .notes
+        .extend(variants.iter().flat_map(unfinished));
+    let idle = expectations.iter().filter(|e| e.always_holds());
+    conditions.notes.extend(idle.map(|e| {
+        let reason = "no value that was measured could break it";
+        format!("[expect] {}: {reason}", e.name)
+    }));
     let figures = expectations.iter().flat_map(|e| e.figures());
     count_unsaid(&mut conditions, &variants, &figures.collect::<Vec<_>>());
     Results {
@@ -204,6 +215,21 @@ fn assemble(
         published: published::evaluate(&experiment.published, &variants),
         variants,
     }
+}
+
+/// A line for each class of flows of which so many were not complete that its completion times may
+/// say little: those that take longest are the ones that are not there.
+fn unfinished(variant: &VariantResult) -> impl Iterator<Item = String> {
+    let classes = variant.fct_us.iter();
+    let many = classes.filter(|(_, fct)| {
+        let begun = fct.count + fct.unfinished;
+        fct.unfinished as f64 > UNFINISHED_ABOVE * begun as f64
+    });
+    many.map(|(class, fct)| {
+        let (left, begun) = (fct.unfinished, fct.count + fct.unfinished);
+        let of = format!("{}: fct_us.{class}: {left} of {begun}", variant.name);
+        format!("{of} were not complete when the run ended; completion times leave them out")
+    })
 }
 
 /// The results of each run, all variants of it, without their samples.
@@ -244,7 +270,10 @@ mod tests {
 
     use super::*;
     use crate::world::Problem;
-    use crate::{file, results::LinkResult};
+    use crate::{
+        file,
+        results::{FctQuantiles, LinkResult},
+    };
 
     /// A world whose CPU keeps up with `cpu_limit_bps` on the first link.
     struct Model {
@@ -275,7 +304,7 @@ mod tests {
             self.runs.push((variant.name.clone(), seed, rate));
             let mut outcome = Outcome::default();
             outcome.result.name.clone_from(&variant.name);
-            outcome.result.goodput_bps.sum = rate as f64;
+            outcome.result.goodput_bps = crate::stats::goodput(&[rate as f64]);
             outcome.result.links.push(LinkResult {
                 id: "left>right".to_owned(),
                 bottleneck: true,
@@ -301,6 +330,28 @@ mod tests {
         fn cancelled(&self) -> bool {
             self.cancelled
         }
+    }
+
+    #[test]
+    fn classes_that_were_not_completed_are_noted() {
+        let class = |count, unfinished| FctQuantiles {
+            count,
+            unfinished,
+            ..FctQuantiles::default()
+        };
+        let classes = [
+            ("few", class(990, 10)),
+            ("none", class(0, 0)),
+            ("many", class(90, 2)),
+        ];
+        let variant = VariantResult {
+            name: "v".to_owned(),
+            fct_us: classes.map(|(name, class)| (name.to_owned(), class)).into(),
+            ..VariantResult::default()
+        };
+        let notes: Vec<String> = unfinished(&variant).collect();
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        assert!(notes[0].starts_with("v: fct_us.many: 2 of 92 were not complete"));
     }
 
     fn experiment() -> Experiment {

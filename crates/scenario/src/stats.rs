@@ -2,11 +2,11 @@
 
 use crate::results::{FctQuantiles, Goodput, Quantiles};
 
-/// The `q`-quantile (0..=1) of an ascending slice by nearest rank; 0 for an empty one.
-pub fn quantile(sorted: &[f64], q: f64) -> f64 {
+/// The `q`-quantile (0..=1) of an ascending slice by nearest rank; `None` of an empty one.
+pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     let at = rank.clamp(1, sorted.len().max(1)) - 1;
-    sorted.get(at).copied().unwrap_or(0.0)
+    sorted.get(at).copied()
 }
 
 fn sorted(samples: &[f64]) -> Vec<f64> {
@@ -15,33 +15,28 @@ fn sorted(samples: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// The median; 0 without samples. Of an even number it is the mean of the middle two.
-pub fn median(samples: &[f64]) -> f64 {
+/// The median; `None` without samples. Of an even number it is the mean of the middle two.
+pub fn median(samples: &[f64]) -> Option<f64> {
     let sorted = sorted(samples);
     let half = sorted.len() / 2;
     match sorted.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => sorted[half],
-        _ => (sorted[half - 1] + sorted[half]) / 2.0,
+        0 => None,
+        n if n % 2 == 1 => Some(sorted[half]),
+        _ => Some((sorted[half - 1] + sorted[half]) / 2.0),
     }
 }
 
-/// The mean; 0 without samples.
-pub fn mean(samples: &[f64]) -> f64 {
-    if samples.is_empty() {
-        return 0.0;
-    }
-    samples.iter().sum::<f64>() / samples.len() as f64
+/// The mean; `None` without samples.
+pub fn mean(samples: &[f64]) -> Option<f64> {
+    (!samples.is_empty()).then(|| samples.iter().sum::<f64>() / samples.len() as f64)
 }
 
-/// Jain's fairness index (Jain, Chiu and Hawe 1984): (Σx)² / (n Σx²); 0 without samples.
-pub fn jain(samples: &[f64]) -> f64 {
+/// Jain's fairness index (Jain, Chiu and Hawe 1984): (Σx)² / (n Σx²); `None` without samples, and
+/// if all are 0.
+pub fn jain(samples: &[f64]) -> Option<f64> {
     let sum: f64 = samples.iter().sum();
     let squares: f64 = samples.iter().map(|x| x * x).sum();
-    if squares == 0.0 {
-        return 0.0;
-    }
-    sum * sum / (samples.len() as f64 * squares)
+    (squares > 0.0).then(|| sum * sum / (samples.len() as f64 * squares))
 }
 
 /// Quantiles of RTT samples in microseconds.
@@ -61,6 +56,7 @@ pub fn fct_quantiles(samples: &[f64]) -> FctQuantiles {
     let sorted = sorted(samples);
     FctQuantiles {
         count: sorted.len() as u64,
+        unfinished: 0,
         mean: mean(&sorted),
         p50: quantile(&sorted, 0.5),
         p99: quantile(&sorted, 0.99),
@@ -76,13 +72,15 @@ pub fn goodput(flows_bps: &[f64]) -> Goodput {
         sum: flows_bps.iter().sum::<f64>() + 0.0,
         mean: mean(flows_bps),
         jain: jain(flows_bps),
-        max: flows_bps.iter().copied().fold(0.0, f64::max),
+        max: flows_bps.iter().copied().reduce(f64::max),
     }
 }
 
-/// Pearson's correlation of two equally long series, -1..=1; 0 when either is constant.
+/// Pearson's correlation of two equally long series, -1..=1; 0 when either is constant or empty.
 pub fn correlation(a: &[f64], b: &[f64]) -> f64 {
-    let (mean_a, mean_b) = (mean(a), mean(b));
+    let (Some(mean_a), Some(mean_b)) = (mean(a), mean(b)) else {
+        return 0.0;
+    };
     let pairs = || a.iter().zip(b).map(|(x, y)| (x - mean_a, y - mean_b));
     let covariance: f64 = pairs().map(|(x, y)| x * y).sum();
     let variance_a: f64 = pairs().map(|(x, _)| x * x).sum();
@@ -106,24 +104,34 @@ mod tests {
         let samples: Vec<f64> = (1..=1000).rev().map(f64::from).collect();
         let q = quantiles(&samples);
         assert_eq!(
-            (q.count, q.p50, q.p99, q.p999, q.max),
-            (1000, 500.0, 990.0, 999.0, 1000.0)
+            (q.count, [q.p50, q.p99, q.p999, q.max]),
+            (1000, [500.0, 990.0, 999.0, 1000.0].map(Some))
         );
-        assert_eq!(quantiles(&[]).p50, 0.0);
-        assert_eq!(quantiles(&[7.0]).p999, 7.0);
+        assert_eq!(quantiles(&[7.0]).p999, Some(7.0));
+    }
+
+    #[test]
+    fn nothing_has_no_statistics() {
+        assert_eq!(quantiles(&[]), Quantiles::default());
+        assert_eq!(fct_quantiles(&[]), FctQuantiles::default());
+        assert_eq!(goodput(&[]), Goodput::default());
+        assert_eq!((mean(&[]), median(&[]), jain(&[])), (None, None, None));
+        // Nobody has more than another, but nobody has anything.
+        assert_eq!(jain(&[0.0; 3]), None);
+        let none = quantile(&[], 0.99);
+        assert_eq!(none, None);
     }
 
     #[test]
     fn one_flow_of_five_taking_all_has_jain_one_fifth() {
-        assert_eq!(jain(&[1.0, 0.0, 0.0, 0.0, 0.0]), 0.2);
-        assert_eq!(jain(&[3.0; 5]), 1.0);
-        assert_eq!(jain(&[]), 0.0);
+        assert_eq!(jain(&[1.0, 0.0, 0.0, 0.0, 0.0]), Some(0.2));
+        assert_eq!(jain(&[3.0; 5]), Some(1.0));
     }
 
     #[test]
     fn the_median_of_an_even_number_lies_between() {
-        assert_eq!(median(&[4.0, 1.0, 2.0, 9.0]), 3.0);
-        assert_eq!(median(&[4.0, 1.0, 9.0]), 4.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 9.0]), Some(3.0));
+        assert_eq!(median(&[4.0, 1.0, 9.0]), Some(4.0));
     }
 
     #[test]
@@ -144,7 +152,7 @@ mod tests {
 
         #[test]
         fn jain_lies_between_one_over_n_and_one(samples in prop::collection::vec(0.1f64..1e9, 1..50)) {
-            let index = jain(&samples);
+            let index = jain(&samples).unwrap();
             let n = samples.len() as f64;
             prop_assert!(index >= 1.0 / n - 1e-9 && index <= 1.0 + 1e-9);
         }

@@ -44,11 +44,13 @@ fn run(network: &str, cee: &str) -> VariantResult {
 }
 
 fn retransmits(result: &VariantResult) -> u64 {
-    result.flows.iter().map(|flow| flow.retransmits).sum()
+    let counts = result.flows.iter().map(|flow| flow.retransmits);
+    counts.sum::<Option<u64>>().expect("flows of TCP")
 }
 
 fn timeouts(result: &VariantResult) -> u64 {
-    result.flows.iter().map(|flow| flow.timeouts).sum()
+    let counts = result.flows.iter().map(|flow| flow.timeouts);
+    counts.sum::<Option<u64>>().expect("flows of TCP")
 }
 
 fn drops(result: &VariantResult) -> u64 {

@@ -244,7 +244,7 @@ fn a_switch_without_limits_changes_no_completion() {
         [variant.with]\nnetwork.host_switch = { lossless = true }\n";
     let results = run(text);
     let means: Vec<f64> = (results.iter())
-        .map(|result| result.fct_us["round"].mean)
+        .map(|result| result.fct_us["round"].mean.expect("rounds"))
         .collect();
     assert_eq!(means[0], means[1]);
 }

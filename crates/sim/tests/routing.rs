@@ -233,7 +233,7 @@ fn two_schemes_stand_side_by_side() {
     let again = |label: &str| -> Vec<u64> {
         let flows = results[0].flows.iter();
         let of_it = flows.filter(|flow| flow.traffic == label);
-        of_it.map(|flow| flow.retransmits).collect()
+        of_it.filter_map(|flow| flow.retransmits).collect()
     };
     assert!(again("load").iter().all(|&again| again > 0));
     assert_eq!(again("beside"), [0; 4]);

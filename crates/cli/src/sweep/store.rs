@@ -20,7 +20,7 @@ use super::keys::{BUILD, Run};
 use crate::{output, output::Failure, run::files};
 
 /// Version of the files in `runs/`.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 /// Where results of runs are kept: `DIR/runs/KEY.json`.
 pub struct Store {

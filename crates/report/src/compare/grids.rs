@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Fields of completion times that are shown.
-const COMPLETION: [&str; 4] = ["count", "p50", "p99", "p999"];
+const COMPLETION: [&str; 5] = ["count", "unfinished", "p50", "p99", "p999"];
 
 /// A row of a table that has several per thing: one for each side, and below each but A its ratio
 /// to A.

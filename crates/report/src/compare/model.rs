@@ -6,7 +6,10 @@ use serde::Serialize;
 use sluicegate_scenario::results::{Conditions, Results, VariantResult};
 
 use super::{Contest, Run, Side, Tolerances, check, contest, scenario_file};
-use crate::{comparison, figures, units};
+use crate::{
+    comparison::{self, has_flows},
+    figures, units,
+};
 
 /// Version of the schema of `compare.json`.
 pub const SCHEMA: u32 = 1;
@@ -280,7 +283,7 @@ fn variant_of(results: &[Option<&Results>], name: &str) -> Variant {
     let there = found.iter().flatten();
     let classes: BTreeSet<&String> = there.flat_map(|v| v.fct_us.keys()).collect();
     for class in classes {
-        let completed = |v: &VariantResult| v.fct_us.get(class).filter(|f| f.count > 0).cloned();
+        let completed = |v: &VariantResult| v.fct_us.get(class).filter(|f| has_flows(f)).cloned();
         let sides: Vec<_> = found.iter().map(|v| v.and_then(completed)).collect();
         for figure in &figures::COMPLETION {
             let values = sides.iter().map(|fct| fct.as_ref().and_then(figure.value));
@@ -335,13 +338,13 @@ impl Variant {
     }
 }
 
-/// Classes of which a compared variant completed flows.
+/// Classes of which a compared variant began flows.
 fn classes(results: &[Option<&Results>], variants: &[Variant]) -> Vec<String> {
     let compared = |name: &str| variants.iter().any(|v| v.name == name);
     let all = results.iter().flatten().flat_map(|r| &r.variants);
     let classes: BTreeSet<_> = all
         .filter(|v| compared(&v.name))
-        .flat_map(|v| v.fct_us.iter().filter(|(_, fct)| fct.count > 0))
+        .flat_map(|v| v.fct_us.iter().filter(|(_, fct)| has_flows(fct)))
         .map(|(class, _)| class.clone())
         .collect();
     classes.into_iter().collect()

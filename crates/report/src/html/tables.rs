@@ -8,7 +8,8 @@ use sluicegate_scenario::results::{FlowResult, LinkResult, Results, VariantResul
 use super::data::{self, Plots};
 use crate::{
     comparison::{self, Grid, Heading},
-    figures, units,
+    figures,
+    units::{self, Unit},
 };
 
 /// The most rows of a variant's flows, or of its queues, so that pages of large runs stay readable.
@@ -119,7 +120,7 @@ fn named(what: &str, (variants, rows): (Vec<String>, Vec<Vec<String>>)) -> Marku
 
 fn flows(variant: &VariantResult) -> Markup {
     let rate = units::rate(variant.flows.iter().map(|f| f.goodput_bps));
-    let time = units::time(variant.flows.iter().map(|f| f.srtt_us));
+    let time = units::time(variant.flows.iter().filter_map(|f| f.srtt_us));
     let rows = variant.flows.iter().collect();
     let rows = data::busiest(rows, ROWS_SHOWN, |flow: &&FlowResult| flow.goodput_bps);
     html! {
@@ -133,17 +134,19 @@ fn flows(variant: &VariantResult) -> Markup {
             } }
             tbody { @for f in rows { tr {
                 th scope="row" { (f.id) } td { (f.traffic) } td { (f.tenant) } td { (f.from) } td { (f.to) } td { (f.tenant_cc) }
-                td.figure { (rate.write(f.goodput_bps)) } td.figure { (f.retransmits) } td.figure { (f.timeouts) }
-                td.figure { (time.write(f.srtt_us)) }
+                td.figure { (rate.write(f.goodput_bps)) } td.figure { (count(f.retransmits)) } td.figure { (count(f.timeouts)) }
+                td.figure { (of(f.srtt_us, time)) }
             } } }
         }
     }
 }
 
 fn links(variant: &VariantResult) -> Markup {
-    let size = units::size(variant.links.iter().map(|l| l.queue_bytes.max));
+    let size = units::size(variant.links.iter().filter_map(|l| l.queue_bytes.max));
     let rows = variant.links.iter().collect();
-    let rows = data::busiest(rows, ROWS_SHOWN, |link: &&LinkResult| link.queue_bytes.max);
+    let rows = data::busiest(rows, ROWS_SHOWN, |link: &&LinkResult| {
+        link.queue_bytes.max.unwrap_or(0.0)
+    });
     html! {
         table {
             (caption(variant, variant.links.len(), "fullest at their fullest"))
@@ -158,8 +161,8 @@ fn links(variant: &VariantResult) -> Markup {
                 td.figure { (link.sent) } td.figure { (link.sent_bytes) }
                 td.figure { (figures::drops(link)) } td { (causes(&link.drops)) }
                 td.figure { (link.marks) } td.figure { (marked(link)) }
-                td.figure { (size.write(link.queue_bytes.p50)) } td.figure { (size.write(link.queue_bytes.p99)) }
-                td.figure { (size.write(link.queue_bytes.max)) }
+                td.figure { (of(link.queue_bytes.p50, size)) } td.figure { (of(link.queue_bytes.p99, size)) }
+                td.figure { (of(link.queue_bytes.max, size)) }
             } } }
         }
     }
@@ -186,6 +189,15 @@ fn vnics(variant: &VariantResult) -> Markup {
             } } }
         }
     }
+}
+
+/// A value in a unit, or that there is none.
+fn of(value: Option<f64>, unit: Unit) -> String {
+    value.map_or(comparison::NOTHING.into(), |value| unit.write(value))
+}
+
+fn count(value: Option<u64>) -> String {
+    value.map_or(comparison::NOTHING.into(), |value| value.to_string())
 }
 
 fn causes(drops: &BTreeMap<String, u64>) -> String {

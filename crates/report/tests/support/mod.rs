@@ -141,7 +141,8 @@ pub fn incast(scenario: &str) -> Results {
             let mean = samples.iter().sum::<f64>() / samples.len() as f64;
             let fct = FctQuantiles {
                 count: q.count,
-                mean,
+                unfinished: 0,
+                mean: Some(mean),
                 p50: q.p50,
                 p99: q.p99,
                 p999: q.p999,
@@ -215,9 +216,9 @@ fn variant(shape: &Shape, seed: u64, flows: u32, seconds: u32) -> VariantResult 
         title: shape.title.into(),
         goodput_bps: Goodput {
             sum,
-            mean: sum / n,
-            jain: sum * sum / (n * squares),
-            max,
+            mean: Some(sum / n),
+            jain: Some(sum * sum / (n * squares)),
+            max: Some(max),
         },
         flows,
         rtt_us: quantiles(&rtt),
@@ -259,9 +260,9 @@ fn flow(shape: &Shape, id: u32, count: u32, noise: &mut Noise) -> FlowResult {
         to: format!("right{id}"),
         tenant_cc: ["cubic", "reno", "dctcp", "illinois", "highspeed"][id as usize % 5].into(),
         goodput_bps: share * (1.0 + shape.unfairness * (noise.next() - 0.5)),
-        retransmits: shape.drops / u64::from(count),
-        timeouts: 0,
-        srtt_us: shape.rtt_us,
+        retransmits: Some(shape.drops / u64::from(count)),
+        timeouts: Some(0),
+        srtt_us: Some(shape.rtt_us),
         ..FlowResult::default()
     }
 }
@@ -276,9 +277,9 @@ fn link(id: &str, bottleneck: bool, shape: &Shape) -> LinkResult {
         drops: BTreeMap::from([("tail".into(), drops), ("not_ect".into(), 0)]),
         marks: if bottleneck { shape.marks } else { 0 },
         queue_bytes: QueueQuantiles {
-            p50: shape.rtt_us * 100.0,
-            p99: shape.rtt_us * 160.0,
-            max: shape.rtt_us * 200.0,
+            p50: Some(shape.rtt_us * 100.0),
+            p99: Some(shape.rtt_us * 160.0),
+            max: Some(shape.rtt_us * 200.0),
         },
         ..LinkResult::default()
     }
@@ -329,7 +330,7 @@ fn series(shape: &Shape, flows: &[FlowResult], seconds: u32, noise: &mut Noise) 
 fn quantiles(samples: &[f64]) -> Quantiles {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let at = |q: f64| sorted[((sorted.len() as f64 * q) as usize).min(sorted.len() - 1)];
+    let at = |q: f64| Some(sorted[((sorted.len() as f64 * q) as usize).min(sorted.len() - 1)]);
     Quantiles {
         count: sorted.len() as u64,
         p50: at(0.5),

@@ -93,7 +93,7 @@ impl Selected {
             .filter(fits)
             .map(|index| of(*index, &self.figure));
         let values = values.collect::<Option<Vec<f64>>>()?;
-        (!values.is_empty()).then(|| crate::stats::mean(&values))
+        crate::stats::mean(&values)
     }
 }
 
@@ -244,16 +244,13 @@ struct Values {
 }
 
 impl Relation {
-    fn holds(&self, values: &Values) -> bool {
-        let (Some(left), Some(right)) = (values.left, values.right) else {
-            return false;
-        };
-        match self {
+    /// Whether it holds of these values; `None` if one was not measured.
+    fn judge(&self, values: &Values) -> Option<bool> {
+        let (left, right) = values.left.zip(values.right)?;
+        Some(match self {
             Self::Compared(comparison, _) => comparison.holds(left, right),
-            Self::Between(..) => values
-                .upper
-                .is_some_and(|upper| (right..=upper).contains(&left)),
-        }
+            Self::Between(..) => (right..=values.upper?).contains(&left),
+        })
     }
 }
 
@@ -378,7 +375,8 @@ impl Statement {
 
     /// Whether it holds over these runs, one for each seed.
     fn judge(&self, runs: &[Values]) -> Instance {
-        let held: Vec<bool> = runs.iter().map(|run| self.relation.holds(run)).collect();
+        let held = runs.iter().map(|run| self.relation.judge(run));
+        let held: Vec<Option<bool>> = held.collect();
         match (self.over, runs) {
             (Over::Share { least, most }, _) => {
                 let (share, held) = claim::judge_share(&held, least, most);
@@ -394,14 +392,14 @@ impl Statement {
                 left: run.left,
                 right: run.right,
                 upper: run.upper,
-                held: held[0],
+                held: held[0] == Some(true),
                 ..Instance::default()
             },
             _ => self.judge_means(runs, &held),
         }
     }
 
-    fn judge_means(&self, runs: &[Values], held: &[bool]) -> Instance {
+    fn judge_means(&self, runs: &[Values], held: &[Option<bool>]) -> Instance {
         let side =
             |of: fn(&Values) -> Option<f64>| Side::of(&runs.iter().map(of).collect::<Vec<_>>());
         let (left, right) = (side(|run| run.left), side(|run| run.right));
@@ -409,7 +407,7 @@ impl Statement {
         let both = left.zip(right);
         let held = match &self.relation {
             Relation::Compared(Comparison::Equal, _) => {
-                !held.is_empty() && held.iter().all(|held| *held)
+                !held.is_empty() && held.iter().all(|held| *held == Some(true))
             }
             Relation::Compared(comparison, _) => {
                 both.is_some_and(|(left, right)| Over::compare(*comparison, left, right))

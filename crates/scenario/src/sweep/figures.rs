@@ -30,7 +30,15 @@ pub fn names(result: &VariantResult) -> Vec<String> {
     }
     add("rtt_us", &["count", "p50", "p99", "p999", "max"]);
     for class in result.fct_us.keys() {
-        let fields = ["count", "mean", "p50", "p99", "p999", "missed"];
+        let fields = [
+            "count",
+            "unfinished",
+            "mean",
+            "p50",
+            "p99",
+            "p999",
+            "missed",
+        ];
         add(&format!("fct_us.{class}"), &fields);
     }
     for interval in result.intervals.keys() {
@@ -65,25 +73,7 @@ pub fn names(result: &VariantResult) -> Vec<String> {
 /// The figure of this name; `None` if it was not measured.
 pub fn value(name: &str, result: &VariantResult) -> Option<f64> {
     let quantity = Quantity::parse(name).ok()?;
-    if is_empty(&quantity, result) {
-        return None;
-    }
     quantity.value(result).filter(|value| value.is_finite())
-}
-
-/// Whether it says something about samples of which there are none.
-fn is_empty(quantity: &Quantity, result: &VariantResult) -> bool {
-    match quantity {
-        Quantity::Rtt(field) => result.rtt_us.count == 0 && field != "count",
-        Quantity::Fct(class, field) => {
-            let is_of_samples = !matches!(field.as_str(), "count" | "missed");
-            is_of_samples && result.fct_us.get(class).is_none_or(|fct| fct.count == 0)
-        }
-        Quantity::Flows(_, field) => {
-            matches!(field.as_str(), "srtt_us" | "jain" | "stalled_us") && result.flows.is_empty()
-        }
-        _ => false,
-    }
 }
 
 /// The unit of a figure, as its name tells; `1` for plain numbers.
@@ -91,7 +81,9 @@ pub fn unit(name: &str) -> &'static str {
     let part = |end: &str| name.split('.').any(|part| part.ends_with(end));
     let last = name.rsplit('.').next().unwrap_or_default();
     match last {
-        "jain" | "missed" | "loss" | "count" | "timeouts" | "deadlocks" => return "1",
+        "jain" | "missed" | "loss" | "count" | "unfinished" | "timeouts" | "deadlocks" => {
+            return "1";
+        }
         "pauses" | "notifications" => return "frames",
         "socket_drops" => return "packets",
         "retransmits" => return "segments",
@@ -113,7 +105,7 @@ pub fn unit(name: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{FctQuantiles, FlowResult, LinkResult};
+    use crate::results::{FctQuantiles, FlowResult, LinkResult, QueueQuantiles};
 
     fn result() -> VariantResult {
         let fct = |count, mean| FctQuantiles {
@@ -128,12 +120,16 @@ mod tests {
                 ..FlowResult::default()
             }],
             fct_us: [
-                ("query".to_owned(), fct(3, 7.5)),
-                ("none".to_owned(), fct(0, 0.0)),
+                ("query".to_owned(), fct(3, Some(7.5))),
+                ("none".to_owned(), fct(0, None)),
             ]
             .into(),
             links: vec![LinkResult {
                 bottleneck: true,
+                queue_bytes: QueueQuantiles {
+                    p99: Some(1.0),
+                    ..QueueQuantiles::default()
+                },
                 ..LinkResult::default()
             }],
             enforcement: [("policed".to_owned(), 2)].into(),
@@ -157,7 +153,13 @@ mod tests {
                 "{present}: {names:?}"
             );
         }
-        for absent in ["fct_us.none.mean", "fct_us.query.missed", "rtt_us.p50"] {
+        for absent in [
+            "fct_us.none.mean",
+            "fct_us.query.missed",
+            "rtt_us.p50",
+            "links.all.queue_bytes.p50",
+            "flows.all.retransmits",
+        ] {
             assert!(!names.iter().any(|name| name == absent), "{absent}");
         }
         assert_eq!(value("fct_us.query.mean", &result()), Some(7.5));

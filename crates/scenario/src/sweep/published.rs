@@ -57,12 +57,12 @@ impl Pool {
     ];
 
     fn of(self, values: &[f64]) -> Option<f64> {
-        let values = (!values.is_empty()).then_some(values)?;
-        Some(match self {
+        let each = values.iter().copied();
+        match self {
             Self::Mean => stats::mean(values),
-            Self::Most => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-            Self::Least => values.iter().copied().fold(f64::INFINITY, f64::min),
-        })
+            Self::Most => each.reduce(f64::max),
+            Self::Least => each.reduce(f64::min),
+        }
     }
 }
 

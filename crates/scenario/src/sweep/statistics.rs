@@ -32,7 +32,7 @@ impl Summary {
     pub fn of(values: &[f64]) -> Option<Self> {
         let min = values.iter().copied().reduce(f64::min)?;
         let max = values.iter().copied().reduce(f64::max)?;
-        let mean = stats::mean(values);
+        let mean = stats::mean(values)?;
         let sd = deviation(values, mean);
         let half = sd.map(|sd| half_width(values.len(), sd));
         Some(Self {

@@ -68,6 +68,11 @@ pub fn result(seen: Seen<'_>) -> VariantResult {
     let wakes = reports.iter().flat_map(|report| &report.wakes_us);
     let wake_us = wakes.copied().collect();
     let completions = completions(variant, flows, reports);
+    let unfinished = completions.iter();
+    let unfinished = unfinished
+        .map(|(class, completions)| (class.clone(), completions.unfinished()))
+        .filter(|(_, count)| *count > 0)
+        .collect();
     let intervals = intervals(variant, flows, reports);
     let derived = derived(variant, flows, reports, &windows);
     let series = series(variant, flows, reports, windows, backlogs);
@@ -97,6 +102,7 @@ pub fn result(seen: Seen<'_>) -> VariantResult {
                 .into_iter()
                 .map(|(class, completions)| (class, completions.samples_us))
                 .collect(),
+            unfinished,
             series,
             traces: Vec::new(),
             timelines,
@@ -172,6 +178,7 @@ fn flow_results(variant: &Variant, flows: &[Flow], reports: &[Report]) -> Vec<Fl
             let (from, to) = (&variant.tenants[flow.from], &variant.tenants[flow.to]);
             let sent = sender(reports, flow);
             let received = receiver(reports, flow).map_or(0, |receiver| receiver.measured_bytes);
+            let cwnd = sent.map(|sent| &sent.cwnd).filter(|cwnd| !cwnd.is_empty());
             FlowResult {
                 id: flow.id,
                 traffic: variant.traffic[flow.traffic].name.clone(),
@@ -184,21 +191,19 @@ fn flow_results(variant: &Variant, flows: &[Flow], reports: &[Report]) -> Vec<Fl
                     false => Protocol::Tcp,
                 },
                 goodput_bps: received as f64 * 8.0 / seconds,
-                retransmits: sent.map_or(0, |sender| sender.retransmits),
-                timeouts: sent.and_then(|sender| sender.timeouts).unwrap_or(0),
-                srtt_us: sent.map_or(0.0, |sender| sender.srtt_us as f64),
+                retransmits: sent.map(|sender| sender.retransmits),
+                timeouts: sent.and_then(|sender| sender.timeouts),
+                srtt_us: sent
+                    .filter(|sender| sender.srtt_us > 0)
+                    .map(|sender| sender.srtt_us as f64),
                 datagrams: datagrams(reports, flow),
-                cwnd_max_bytes: sent.map_or(0, |sent| cwnd_max_bytes(&sent.cwnd)),
-                cwnd_cuts: sent.map_or(0, |sent| cwnd_cuts(&sent.cwnd)),
+                cwnd_max_bytes: cwnd.and_then(|cwnd| cwnd.iter().map(|&(_, bytes)| bytes).max()),
+                cwnd_cuts: cwnd.map(|cwnd| cwnd_cuts(cwnd)),
                 stalled_us: receiver(reports, flow)
-                    .map_or(0.0, |got| stalled_us(variant, &got.series)),
+                    .and_then(|got| stalled_us(variant, &got.series)),
             }
         })
         .collect()
-}
-
-fn cwnd_max_bytes(cwnd: &[(f64, u64)]) -> u64 {
-    cwnd.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0)
 }
 
 /// The teeth of a saw.
@@ -207,8 +212,9 @@ fn cwnd_cuts(cwnd: &[(f64, u64)]) -> u64 {
     cwnd.windows(2).filter(fell).count() as u64
 }
 
-/// The longest run of empty bins between two that are not, within the measured window.
-fn stalled_us(variant: &Variant, bins: &[(f64, u64)]) -> f64 {
+/// The longest run of empty bins between two that are not, within the measured window; `None` if
+/// all of it is empty.
+fn stalled_us(variant: &Variant, bins: &[(f64, u64)]) -> Option<f64> {
     let begin_s = variant.warmup.as_secs_f64();
     let mut since_s = None;
     let mut longest_s: f64 = 0.0;
@@ -220,13 +226,15 @@ fn stalled_us(variant: &Variant, bins: &[(f64, u64)]) -> f64 {
         }
         previous_s = end_s;
     }
-    longest_s * 1e6
+    since_s.map(|_| longest_s * 1e6)
 }
 
 /// The completions in one class.
 #[derive(Default)]
 struct Completions {
     samples_us: Vec<f64>,
+    /// Begun in measured time.
+    begun: u64,
     /// Those of traffic with a deadline, complete or past it.
     due: usize,
     /// Those of them that took longer, or will.
@@ -236,6 +244,7 @@ struct Completions {
 impl Completions {
     fn add(&mut self, completion: &CompletionReport, deadline: Option<Duration>) {
         self.samples_us.extend(&completion.samples_us);
+        self.begun += completion.begun;
         if let Some(deadline) = deadline {
             let deadline_us = deadline.as_secs_f64() * 1e6;
             let late = |times_us: &[f64]| times_us.iter().filter(|us| **us > deadline_us).count();
@@ -245,8 +254,14 @@ impl Completions {
         }
     }
 
+    /// Begun and not complete.
+    fn unfinished(&self) -> u64 {
+        self.begun.saturating_sub(self.samples_us.len() as u64)
+    }
+
     fn quantiles(&self) -> FctQuantiles {
         FctQuantiles {
+            unfinished: self.unfinished(),
             missed: (self.due > 0).then(|| self.missed as f64 / self.due as f64),
             ..stats::fct_quantiles(&self.samples_us)
         }
@@ -391,12 +406,9 @@ fn derived(
             tracking::compare(windows.window(flow.id)?, &tenant, from_s, to_s)
         })
         .collect();
-    if compared.is_empty() {
-        return BTreeMap::new();
-    }
     let mean =
         |value: fn(&Tracking) -> f64| stats::mean(&compared.iter().map(value).collect::<Vec<_>>());
-    BTreeMap::from([
+    let all: [(String, Option<f64>); 3] = [
         (
             "window_correlation".to_owned(),
             mean(|tracking| tracking.correlation),
@@ -409,7 +421,11 @@ fn derived(
             "window_governs".to_owned(),
             mean(|tracking| tracking.governs),
         ),
-    ])
+    ];
+    let known = all.into_iter();
+    known
+        .filter_map(|(name, mean)| Some((name, mean?)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -435,6 +451,28 @@ mod tests {
         class.add(&report(&[], &[400.0, 1000.0, 1200.0, NEVER_US]), deadline);
         let quantiles = class.quantiles();
         assert_eq!((quantiles.count, quantiles.missed), (5, Some(4.0 / 6.0)));
+    }
+
+    #[test]
+    fn what_was_begun_and_is_not_complete_is_unfinished() {
+        let mut class = Completions::default();
+        let sender = CompletionReport {
+            begun: 3,
+            // One of them has arrived, and its answer has not.
+            open_us: vec![400.0, 300.0],
+            ..CompletionReport::default()
+        };
+        class.add(&sender, None);
+        assert_eq!(class.quantiles().unfinished, 3);
+        assert_eq!(class.quantiles().p99, None);
+        let receiver = CompletionReport {
+            samples_us: vec![500.0, 380.0],
+            ..CompletionReport::default()
+        };
+        class.add(&receiver, None);
+        let quantiles = class.quantiles();
+        assert_eq!((quantiles.count, quantiles.unfinished), (2, 1));
+        assert_eq!(quantiles.p99, Some(500.0));
     }
 
     #[test]

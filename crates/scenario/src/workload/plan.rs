@@ -667,7 +667,9 @@ pub struct CompletionReport {
     pub flow: u32,
     /// Class of the results.
     pub class: String,
-    /// Time of each in µs.
+    /// How many were begun, as their sender counts them; 0 from a receiver.
+    pub begun: u64,
+    /// Time of each that is complete, in µs.
     pub samples_us: Vec<f64>,
     /// How long each has taken that was not complete at the end of the run, in µs, as far as its
     /// sender knows; [`NEVER_US`] on a connection that broke.
