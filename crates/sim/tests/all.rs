@@ -2,6 +2,7 @@
 //! the same code again and again.
 
 mod adaptive;
+mod bounds;
 mod calibration;
 mod capture;
 mod cee;

@@ -1,7 +1,7 @@
 //! The same bytes out on one thread and on several.
 
 use sluicegate_scenario::{experiment::Experiment, runner, world::Unobserved};
-use sluicegate_sim::{Sim, Threads};
+use sluicegate_sim::{Sim, Threads, build, net::Plain};
 use support::experiment;
 
 use crate::support;
@@ -153,6 +153,55 @@ fn converged_ethernet_gives_the_same_results_on_one_thread_and_on_several() {
         "no port was paused"
     );
     for threads in [Threads::Exactly(2), Threads::UpTo(3)] {
+        assert!(alone == results(&experiment, threads), "{threads:?}");
+    }
+}
+
+/// Four pings in ten seconds, between parts.
+const IDLE: &str = r#"
+warmup = "0s"
+duration = "10s"
+[network]
+topology = "star"
+hosts = 64
+rate = "10Gbit"
+[traffic.p]
+kind = "ping-pong"
+from = "h1"
+to = "h64"
+interval = "2500ms"
+"#;
+
+#[test]
+fn idle_time_costs_nothing_on_several_threads() {
+    let experiment = experiment(IDLE);
+    for is_measured in [true, false] {
+        let variant = &experiment.variants[0];
+        let mut engine = build::engine::<Plain>(variant, 1, 2).expect("it is built");
+        assert_eq!(engine.nets().count(), 2);
+        if is_measured {
+            engine.choose_drive();
+        }
+        engine.begin();
+        // As a run stops for its samples.
+        for sample in 1..=500 {
+            let until_ps = sample * 20_000_000_000;
+            engine
+                .run_until(until_ps, &mut |_, _| Ok(()))
+                .expect("it runs");
+            assert_eq!(engine.now_ps(), until_ps);
+        }
+        let (slices, events) = (engine.slices(), engine.handled());
+        assert!((40..1_000).contains(&events), "{events}");
+        assert!(slices <= events, "{slices} slices for {events} events");
+    }
+}
+
+#[test]
+fn idle_time_gives_the_same_results_on_several_threads() {
+    let experiment = experiment(IDLE);
+    let alone = results(&experiment, Threads::Exactly(1));
+    for threads in [Threads::Auto, Threads::UpTo(2), Threads::Exactly(3)] {
         assert!(alone == results(&experiment, threads), "{threads:?}");
     }
 }

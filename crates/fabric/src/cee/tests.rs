@@ -256,6 +256,19 @@ fn one_priority_does_not_stop_another() {
     assert_eq!((of(3), of(4)), (0, 500));
 }
 
+#[test]
+fn the_audit_finds_a_port_that_sends_more_than_its_rate() {
+    let mut world = World::star(ideal(), 3);
+    world.send_all(many_to_one(3, 400));
+    world.run(u64::MAX);
+    world.check();
+    let to_sink = PortId::of_link(0, false);
+    let rate_bps = world.cee.spec(to_sink).rate_bps;
+    world.cee.periods[to_sink.index()] = Period::new(rate_bps / 2);
+    let error = world.cee.audit(&world.pool, |_| 0).unwrap_err();
+    assert!(error.contains("has sent"), "{error}");
+}
+
 /// A ring of switches in which all flows go the same way round by two links.
 fn ring(config: CeeConfig) -> World {
     let mut world = World::ring(config, 5);

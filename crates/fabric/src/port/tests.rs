@@ -307,3 +307,52 @@ fn ports_that_share_a_memory_leave_one_another_room() {
     // At 10 Gb/s a frame takes 800 ns: both have sent one, 3000 bytes are free.
     assert_eq!(offers(other, 800_000, 20), 2);
 }
+
+#[test]
+fn the_audit_finds_a_port_that_sends_more_than_its_rate() {
+    let mut link = Link::new(1_000_000, AqmParams::default());
+    for _ in 0..20 {
+        link.offer(0, 65_535);
+    }
+    assert_eq!(link.0.audit(PORT), Ok(()));
+    // 15 frames of 65535 bytes fit into the queue, each takes 52.428 us.
+    link.0.hot[PORT.index()].free_ps -= 1_000;
+    let error = link.0.audit(PORT).unwrap_err();
+    assert!(error.contains("port 0 has sent 983025 bytes"), "{error}");
+}
+
+#[test]
+fn rates_that_change_and_links_that_fail_are_accounted_for() {
+    let mut link = Link::new(1_000_000, AqmParams::default());
+    let frame_ps = 1_000 * 800;
+    link.offer(0, 1_000);
+    link.offer(0, 1_000);
+    // The two frames keep their times; a third takes ten times as long.
+    link.0.set_rate(PORT, 1_000_000_000, 100);
+    link.offer(200, 1_000);
+    assert_eq!(link.0.free_ps(PORT), 12 * frame_ps);
+    assert_eq!(link.0.audit(PORT), Ok(()));
+    link.0.set_rate(PORT, 100_000_000_000, 12 * frame_ps);
+    link.offer(20 * frame_ps, 1_000);
+    assert_eq!(link.0.audit(PORT), Ok(()));
+    // What a failure loses is not sent.
+    link.0.set_up(PORT, false, 20 * frame_ps);
+    link.0.set_up(PORT, true, 21 * frame_ps);
+    link.offer(21 * frame_ps, 1_000);
+    assert_eq!(link.0.audit(PORT), Ok(()));
+    // A period that was wrong is remembered.
+    link.0.hot[PORT.index()].free_ps = 20 * frame_ps;
+    link.0.set_rate(PORT, 10_000_000_000, 30 * frame_ps);
+    link.offer(40 * frame_ps, 1_000);
+    assert!(link.0.audit(PORT).is_err());
+}
+
+#[test]
+fn a_queue_of_more_than_4_gb_counts_its_bytes() {
+    let mut link = Link::new(u64::MAX, AqmParams::default());
+    for _ in 0..33_000 {
+        link.offer(0, 131_071);
+    }
+    assert_eq!(link.0.backlog_bytes(PORT, 0), 33_000 * 131_071);
+    assert_eq!(link.0.audit(PORT), Ok(()));
+}
