@@ -7,12 +7,7 @@ use crate::support::run;
 /// Four senders to one host over links of this rate, for the time of so many bits. All of the run is
 /// measured: what waits for a lost segment at the end of a warm-up would count as received later.
 fn incast(rate: u64, bits: u64, mtu: u32, segments: u32, ip: u32) -> String {
-    let duration_ns = bits * 1_000 / (rate / 1_000_000).max(1);
-    let duration_ns = if rate < 1_000_000 {
-        duration_ns * 10
-    } else {
-        duration_ns
-    };
+    let duration_ns = bits * 1_000_000 / (rate / 1_000);
     format!(
         "warmup = '0s'
 duration = '{duration_ns}ns'
