@@ -52,6 +52,13 @@ pub trait Actor {
     fn is_complete(&self) -> Option<bool> {
         None
     }
+    /// Of one that begins together with others: the traffic that they are of, and whether it could
+    /// begin now.
+    fn held(&self, _now_ns: u64) -> Option<(u32, bool)> {
+        None
+    }
+    /// It begins, together with the others.
+    fn set_off<I: Io>(&mut self, _io: &mut I) {}
     /// The run is over; sockets are still open.
     fn finish<I: Io>(&mut self, _io: &mut I, _report: &mut Report) {}
 }
@@ -86,6 +93,12 @@ macro_rules! apps {
             }
             fn is_complete(&self) -> Option<bool> {
                 match self { $(Self::$name(app) => app.is_complete(),)* }
+            }
+            fn held(&self, now_ns: u64) -> Option<(u32, bool)> {
+                match self { $(Self::$name(app) => app.held(now_ns),)* }
+            }
+            fn set_off<I: Io>(&mut self, io: &mut I) {
+                match self { $(Self::$name(app) => app.set_off(io),)* }
             }
             fn finish<I: Io>(&mut self, io: &mut I, report: &mut Report) {
                 match self { $(Self::$name(app) => app.finish(io, report),)* }
@@ -125,6 +138,24 @@ apps! {
     MessageSink(messages::Sink),
     /// Plays a rank of a parallel program.
     Rank(rank::Rank),
+}
+
+impl App {
+    /// The same for a world that sets ranks off together, where their program asks for it.
+    pub fn held(role: &Role) -> Self {
+        let mut app = Self::from(role);
+        let together = matches!(
+            role,
+            Role::Rank {
+                begins_together: true,
+                ..
+            }
+        );
+        if let (Self::Rank(rank), true) = (&mut app, together) {
+            rank.hold();
+        }
+        app
+    }
 }
 
 impl From<&Role> for App {
@@ -232,6 +263,7 @@ impl From<&Role> for App {
                 operations,
                 checks_sizes,
                 span,
+                begins_together: _,
             } => {
                 let name = (traffic, rank, port);
                 let way = datagram_bytes.map_or(rank::Way::Connection, rank::Way::Datagrams);

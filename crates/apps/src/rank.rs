@@ -1,7 +1,8 @@
 //! A rank of a parallel program.
 //!
 //! Each pair of ranks that exchange messages has a connection, which the lower rank opens and which
-//! lasts. A rank begins its operations when all its connections stand. A message of up to so many
+//! lasts. A rank begins its operations when all its connections stand, or, if its world knows all
+//! ranks and holds it, when those of all ranks do. A message of up to so many
 //! bytes is sent at once (eager): its send ends when the socket has taken it. A longer one is
 //! announced first (rendezvous): its data leave when the receiver has posted the receive and has
 //! granted them. A message of a rank to itself needs neither: it is there at once, and a long one
@@ -128,6 +129,8 @@ pub struct Rank {
     /// Bytes read from connections whose rank is not known yet.
     strangers: BTreeMap<SocketId, u64>,
     missing_lines: usize,
+    /// It is to begin together with the other ranks.
+    is_held: bool,
     begin_ns: Option<u64>,
     progress: Progress,
     matcher: Matcher,
@@ -167,6 +170,7 @@ impl Rank {
             has_truncated: false,
             span,
             missing_lines: lines.len(),
+            is_held: false,
             granted: vec![VecDeque::new(); lines.len()],
             datagrams: (0..datagrams).map(|_| Datagrams::default()).collect(),
             lines,
@@ -179,6 +183,16 @@ impl Rank {
             times: vec![OperationTimes::default(); operations.operations().len()],
             operations,
         }
+    }
+
+    /// Lets it begin at [`Actor::set_off`], not when its own connections stand.
+    pub fn hold(&mut self) {
+        self.is_held = self.way == Way::Connection;
+    }
+
+    /// Whether its connections stand and its time has come.
+    fn is_ready(&self, now_ns: u64) -> bool {
+        self.missing_lines == 0 && now_ns >= self.span.begin_ns
     }
 
     /// The line to a rank; none to [`program::ANY_SOURCE`]. Where nearly all ranks are partners, it
@@ -203,7 +217,7 @@ impl Rank {
     /// Begins the program, if everything is there for it.
     fn start<I: Io>(&mut self, io: &mut I) {
         let now_ns = io.now_ns();
-        let due = self.missing_lines == 0 && now_ns >= self.span.begin_ns;
+        let due = self.is_ready(now_ns) && !self.is_held;
         if due && self.begin_ns.is_none() {
             self.begin_ns = Some(now_ns);
             self.go_on(io);
@@ -641,6 +655,15 @@ impl Actor for Rank {
         Some(self.progress.left() == 0)
     }
 
+    fn held(&self, now_ns: u64) -> Option<(u32, bool)> {
+        self.is_held.then(|| (self.traffic, self.is_ready(now_ns)))
+    }
+
+    fn set_off<I: Io>(&mut self, io: &mut I) {
+        self.is_held = false;
+        self.start(io);
+    }
+
     fn finish<I: Io>(&mut self, _: &mut I, report: &mut Report) {
         let left = self.matcher.unexpected();
         let mut left: Vec<(u32, u32)> = left.map(|one| (one.source, one.operation)).collect();
@@ -648,6 +671,7 @@ impl Actor for Rank {
         report.ranks.push(RankReport {
             traffic: self.traffic,
             rank: self.me,
+            is_connected: self.missing_lines == 0,
             begin_ns: self.begin_ns,
             times: std::mem::take(&mut self.times),
             unreceived: left.len() as u64,

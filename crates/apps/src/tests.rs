@@ -478,6 +478,7 @@ fn ranks(text: &str, eager_bytes: u64, until_ns: u64) -> (Vec<RankReport>, Run) 
         operations: program.ranks[rank as usize].clone(),
         checks_sizes: program.has_wildcards(),
         span: SPAN,
+        begins_together: false,
     };
     let roles: Vec<Role> = (0..count).map(role).collect();
     let mut run = Run::new(&roles);

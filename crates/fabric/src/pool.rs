@@ -71,6 +71,18 @@ impl<F> Pool<F> {
         self.free = handle;
     }
 
+    /// Every frame in the pool with its place: a walk over all places.
+    pub fn frames(&self) -> impl Iterator<Item = (Handle, &F)> {
+        let mut is_free = vec![false; self.nodes.len()];
+        let mut free = self.free;
+        while free != NIL {
+            is_free[free as usize] = true;
+            free = self.nodes[free as usize].next;
+        }
+        let nodes = (0..).zip(&self.nodes).zip(is_free);
+        nodes.filter_map(|((handle, node), is_free)| (!is_free).then_some((handle, &node.frame)))
+    }
+
     /// Frames in the pool, counted one by one.
     pub fn len(&self) -> usize {
         self.nodes.len() - index(self.count(self.free))

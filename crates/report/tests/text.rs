@@ -2,7 +2,7 @@
 
 use sluicegate_report::{Published, Style, html, markdown, published, table};
 use sluicegate_scenario::results::{
-    Datagrams, Protocol, PublishedResult, Results, SeriesKind, Verdict, VnicResult,
+    Datagrams, FctQuantiles, Protocol, PublishedResult, Results, SeriesKind, Verdict, VnicResult,
 };
 
 use crate::support;

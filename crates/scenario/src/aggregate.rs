@@ -233,6 +233,7 @@ fn merge_datagrams(all: &[&FlowResult]) -> Option<Datagrams> {
         received_bytes: sums(&all, |one| one.received_bytes),
         lost: sums(&all, |one| one.lost),
         lost_bytes: sums(&all, |one| one.lost_bytes),
+        underway: known_sum(&all, |one| one.underway),
         socket_drops: sums(&all, |one| one.socket_drops),
         socket_dropped_bytes: sums(&all, |one| one.socket_dropped_bytes),
     })

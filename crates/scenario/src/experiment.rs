@@ -402,6 +402,8 @@ pub enum TrafficKind {
         eager_bytes: u64,
         /// Messages are datagrams with so many bytes of payload at most; `None` = connections.
         datagram_bytes: Option<u16>,
+        /// No rank begins before the connections of all stand, where a world knows that.
+        begins_together: bool,
     },
 }
 

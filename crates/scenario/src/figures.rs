@@ -525,11 +525,16 @@ fn measured<'a>(
     values.filter(|values| !values.is_empty())
 }
 
-/// Lost bytes of those of which the fate is known, 0..=1; `None` without datagrams.
+/// Lost bytes of those that were received or lost, 0..=1. If all that was sent is known to be under
+/// way, nothing is lost. `None` without datagrams.
 pub fn loss<'a>(flows: impl Iterator<Item = &'a FlowResult> + Clone) -> Option<f64> {
     let lost = datagrams(flows.clone(), |d| d.lost_bytes)?;
-    let known = lost + datagrams(flows, |d| d.received_bytes)?;
-    (known > 0.0).then(|| lost / known)
+    let known = lost + datagrams(flows.clone(), |d| d.received_bytes)?;
+    if known > 0.0 {
+        return Some(lost / known);
+    }
+    let underway = datagrams(flows, |d| d.underway.unwrap_or(0))?;
+    (underway > 0.0).then_some(0.0)
 }
 
 /// Summed over flows of datagrams; `None` if there is none.
@@ -717,6 +722,19 @@ mod tests {
         assert_eq!(value("v.flows.s1.loss"), Some(0.25));
         assert_eq!(value("v.flows.all.loss"), Some(0.1));
         assert_eq!(value("v.traffic.mice.socket_drops"), Some(4.0));
+        let of_underway = |underway| {
+            let mut flows = variant().flows;
+            flows[0].datagrams = Some(Datagrams {
+                underway,
+                ..Datagrams::default()
+            });
+            super::loss(flows.iter())
+        };
+        // All that was sent is under way; nothing was sent; nobody knows.
+        assert_eq!(
+            [Some(1), Some(0), None].map(of_underway),
+            [Some(0.0), None, None]
+        );
         assert_eq!(variant().flows.len(), 3);
         assert_eq!(super::loss(variant().flows.iter()), None);
     }

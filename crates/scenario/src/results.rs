@@ -218,6 +218,9 @@ pub struct Datagrams {
     pub lost: u64,
     /// Their payload in bytes.
     pub lost_bytes: u64,
+    /// Under way when the run ended; absent where nobody knows (lab).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub underway: Option<u64>,
     /// Dropped by the sender's socket, which was full; neither sent nor lost.
     pub socket_drops: u64,
     /// Their payload in bytes.
@@ -374,7 +377,7 @@ pub struct ProgramResult {
     /// Messages that had arrived and that no receive had taken when the run was over.
     #[serde(default)]
     pub unreceived: u64,
-    /// From the begin of the first rank, when its connections stand, to the end of the last
+    /// From the begin of the first rank, when the connections of all stand, to the end of the last
     /// operation; absent if one has not ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_s: Option<f64>,

@@ -44,7 +44,7 @@ impl Actors {
                     plan: index,
                     priority: plan.priority(number),
                     routing: plan.routing(number),
-                    actor: App::from(role),
+                    actor: App::held(role),
                 });
             }
         }
@@ -152,6 +152,23 @@ impl<A: Actor> Actors<A> {
             self.with(net, index, |actor, io| {
                 actor.writable(io, sockets::id(end), key)
             });
+        }
+    }
+
+    /// Of each actor that begins together with others: their traffic, and whether it could now.
+    pub fn held(&self, now_ns: u64) -> impl Iterator<Item = (u32, bool)> {
+        let roles = self.roles.iter();
+        roles.filter_map(move |role| role.actor.held(now_ns))
+    }
+
+    /// Lets the actors of a traffic begin that begin together.
+    pub fn set_off<F: PacketFabric>(&mut self, net: &mut Net<F>, traffic: u32) {
+        let now_ns = net.now_ns();
+        for index in 0..self.roles.len() as u32 {
+            let held = self.roles[index as usize].actor.held(now_ns);
+            if held.is_some_and(|(of, _)| of == traffic) {
+                self.with(net, index, |actor, io| actor.set_off(io));
+            }
         }
     }
 

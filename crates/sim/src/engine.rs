@@ -6,6 +6,7 @@
 //! 1993). Exports alternate between two sets of boxes, so one barrier per window is enough.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -311,6 +312,23 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
             let part = self.layout.part_of_host(host);
             self.parts[part].net.tracked(host)
         })
+    }
+
+    /// Lets the actors begin that begin together with others, if all of their traffic could. Returns
+    /// whether some are left.
+    pub fn set_off(&mut self) -> bool {
+        let now_ns = self.now_ps() / 1_000;
+        let mut ready: BTreeMap<u32, bool> = BTreeMap::new();
+        for (traffic, is_ready) in self.parts.iter().flat_map(|part| part.actors.held(now_ns)) {
+            *ready.entry(traffic).or_insert(true) &= is_ready;
+        }
+        for traffic in ready.iter().filter(|(_, ready)| **ready) {
+            for part in &mut self.parts {
+                part.actors.set_off(&mut part.net, *traffic.0);
+            }
+        }
+        self.hear();
+        ready.values().any(|ready| !ready)
     }
 
     /// Whether there are actors that decide how long the run lasts, and all of them have finished.

@@ -38,6 +38,9 @@ use crate::{
 /// As given to `--world`.
 pub(crate) const NAME: &str = "sim";
 
+/// The least time between two looks whether the connections of a program stand.
+const SET_OFF_PS: u64 = 1_000_000;
+
 /// Samples of queues and windows in a run.
 const SAMPLES: u64 = 500;
 
@@ -142,6 +145,8 @@ struct Run<'a, F> {
     film: Option<(Recorder, Duration)>,
     /// By link, whether switches know that it has failed.
     failed: Vec<bool>,
+    /// Programs may wait until all their connections stand.
+    holds_programs: bool,
 }
 
 /// The counters at the beginning of measured time.
@@ -172,6 +177,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
             deadlock: None,
             film: None,
             failed: vec![false; variant.links.len()],
+            holds_programs: variant.traffic.iter().any(|it| it.kind.is_program()),
         })
     }
 
@@ -207,6 +213,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
         let mut live = Live::new(self.variant.warmup + self.variant.duration);
         self.engine.begin();
         for (at_ps, stop) in self.stops() {
+            self.set_off_until(at_ps, &mut live, observer)?;
             self.run_until(at_ps, &mut live, observer)?;
             match stop {
                 Stop::Measure => {
@@ -247,6 +254,37 @@ impl<'a, F: FabricOf> Run<'a, F> {
         Ok(self.outcome(&before))
     }
 
+    /// Runs while programs are held whose connections do not all stand, and looks now and then
+    /// whether they do: after steps that grow with the time since the program's start, so that a
+    /// program begins at most a sixteenth of that later than it could. The times of looking are
+    /// those of the scenario, whatever the threads do.
+    fn set_off_until(
+        &mut self,
+        until_ps: u64,
+        live: &mut Live,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
+        while self.holds_programs {
+            let now_ps = self.engine.now_ps();
+            let programs = self.variant.traffic.iter();
+            let starts = programs.filter(|traffic| traffic.kind.is_program());
+            let steps = starts.map(|traffic| {
+                let start_ps = ps(traffic.start);
+                match now_ps.checked_sub(start_ps) {
+                    None => start_ps - now_ps,
+                    Some(since_ps) => (since_ps / 16).max(SET_OFF_PS),
+                }
+            });
+            let next_ps = now_ps.saturating_add(steps.min().unwrap_or(until_ps));
+            if next_ps >= until_ps {
+                break;
+            }
+            self.run_until(next_ps, live, observer)?;
+            self.holds_programs = self.engine.set_off();
+        }
+        Ok(())
+    }
+
     /// Whether warm-up is over, and the actors that decide how long the run lasts have finished.
     fn is_complete(&self) -> bool {
         self.engine.now_ps() > ps(self.variant.warmup) && self.engine.is_complete()
@@ -259,6 +297,9 @@ impl<'a, F: FabricOf> Run<'a, F> {
 
     /// Whether a program waits and nothing will ever happen again.
     fn stands_still(&mut self) -> bool {
+        if self.holds_programs {
+            self.holds_programs = self.engine.set_off();
+        }
         self.is_of_programs()
             && self.engine.now_ps() > ps(self.variant.warmup)
             && self.engine.now_ps() > self.last_event_ps()
@@ -453,6 +494,34 @@ impl<'a, F: FabricOf> Run<'a, F> {
         }
     }
 
+    /// Tells senders of datagrams how many of them are under way: none of those is lost.
+    fn count_underway(&mut self, reports: &mut [Report]) {
+        if reports
+            .iter()
+            .all(|report| report.datagrams_sent.is_empty())
+        {
+            return;
+        }
+        // By receiver and port. A link may have made copies of a datagram.
+        let mut underway: BTreeMap<(u32, u16), BTreeMap<u32, u16>> = BTreeMap::new();
+        for net in self.engine.nets() {
+            net.datagrams_underway(&mut |to, number, payload| {
+                underway.entry(to).or_default().insert(number, payload);
+            });
+        }
+        let senders = reports.iter_mut().flat_map(|it| &mut it.datagrams_sent);
+        for sent in senders {
+            let Some(flow) = self.flows.get(sent.flow as usize) else {
+                continue;
+            };
+            let of_flow = underway.get(&(flow.to as u32, flow.port));
+            let of_flow = of_flow.into_iter().flatten();
+            let measured = of_flow.filter(|(number, _)| u64::from(**number) >= sent.before.0);
+            let payloads = measured.map(|(_, payload)| u64::from(*payload));
+            sent.underway = Some(payloads.fold((0, 0), |(count, sum), own| (count + 1, sum + own)));
+        }
+    }
+
     fn outcome(mut self, before: &Before) -> Outcome {
         for net in self.engine.nets() {
             let stages = net
@@ -489,7 +558,8 @@ impl<'a, F: FabricOf> Run<'a, F> {
             };
             format!("{name}: ended after {measured:?} of measured time, when {complete}")
         });
-        let reports = self.engine.reports();
+        let mut reports = self.engine.reports();
+        self.count_underway(&mut reports);
         let mut result = collect::result(Seen {
             variant: &as_run,
             flows: &self.flows,

@@ -1,6 +1,9 @@
 //! The traffic of applications, and its measurements.
 
-use sluicegate_scenario::results::{Datagrams, Protocol, VariantResult};
+use sluicegate_scenario::{
+    figures::Quantity,
+    results::{Datagrams, Protocol, VariantResult},
+};
 use sluicegate_sim::Threads;
 use support::{run, run_on};
 
@@ -49,7 +52,7 @@ fn a_late_process_reads_all_that_has_come_and_answers_late() {
         (late.p50.unwrap() - at_once.p50.unwrap() - 600.0).abs() < 0.01,
         "{at_once:?} {late:?}"
     );
-    assert!(late.p99 - late.p50 < 10.0, "{late:?}");
+    assert!(late.p99.unwrap() - late.p50.unwrap() < 10.0, "{late:?}");
     let acks = |results: &[VariantResult]| {
         let sent = |id: &str| {
             results[0]
@@ -113,6 +116,33 @@ fn datagrams_at_a_rate_all_arrive_where_there_is_room() {
         assert!((goodput_bps / 30e6 - 1.0).abs() < 1e-3, "{goodput_bps}");
     }
     assert_eq!(results[0].goodput_bps.sum, 0.0, "that is of bulk flows");
+}
+
+#[test]
+fn what_is_under_way_at_the_end_is_not_lost() {
+    let loss = |more: &str, threads| {
+        let text = format!(
+            "warmup = '0s'\nduration = '1ms'\n[network]\ntopology = 'star'\nhosts = 2\nrate = '10Gbit'\n\
+            [traffic.d]\nkind = 'datagrams'\nfrom = 'h1'\nto = 'h2'\nrate = '1Gbit'\n{more}"
+        );
+        let result = &run_on(Threads::Exactly(threads), &text)[0];
+        let figure = Quantity::parse("flows.all.loss").unwrap();
+        (datagrams(result, 0), figure.value(result))
+    };
+    let down = "start = '900us'\n[[event]]\nat = '0s'\nlink_down = ['switch-h2']\n";
+    for threads in [1, 2] {
+        // The first is sent so late that it does not arrive.
+        let (counted, of_last) = loss("start = '990us'\n", threads);
+        assert_eq!((counted.sent, counted.received, counted.lost), (1, 0, 0));
+        assert_eq!((counted.underway, of_last), (Some(1), Some(0.0)));
+        let (counted, of_down) = loss(down, threads);
+        let underway = counted.underway.unwrap();
+        assert!(counted.sent > 5 && underway < 3, "{counted:?}");
+        assert_eq!(counted.lost, counted.sent - underway);
+        assert_eq!(of_down, Some(1.0));
+        // None is sent.
+        assert_eq!(loss("start = '1ms'\n", threads).1, None);
+    }
 }
 
 #[test]

@@ -268,6 +268,7 @@ fn read_kind(table: &Table<'_>) -> Option<Kind> {
             "placement",
             "eager",
             "transport",
+            "handshakes",
         ] {
             table.get(key);
         }

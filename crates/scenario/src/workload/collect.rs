@@ -149,15 +149,22 @@ fn datagrams(reports: &[Report], flow: &Flow) -> Option<Datagrams> {
     let DatagramsReceived {
         received, latest, ..
     } = received.cloned().unwrap_or_default();
-    // As RFC 3550 (A.3) counts; what is behind the latest may be on its way, unless nothing ever
-    // arrived, not even what was sent before.
+    // As RFC 3550 (A.3) counts; what is behind the latest may be on its way. If nothing ever
+    // arrived, not even what was sent before, all is lost but what is known to be on its way.
+    let underway = sent.underway.unwrap_or_default();
     let before = sent.before;
     let arrived = receiver(reports, flow).is_some_and(|receiver| receiver.total_bytes > 0);
     let upto = latest.unwrap_or(match arrived {
         true => before,
-        false => (before.0 + sent.sent.0, before.1 + sent.sent.1),
+        false => (
+            (before.0 + sent.sent.0).saturating_sub(underway.0),
+            (before.1 + sent.sent.1).saturating_sub(underway.1),
+        ),
     });
-    let expected = (upto.0 - before.0, upto.1 - before.1);
+    let expected = (
+        upto.0.saturating_sub(before.0),
+        upto.1.saturating_sub(before.1),
+    );
     Some(Datagrams {
         sent: sent.sent.0,
         sent_bytes: sent.sent.1,
@@ -165,6 +172,7 @@ fn datagrams(reports: &[Report], flow: &Flow) -> Option<Datagrams> {
         received_bytes: received.1,
         lost: expected.0.saturating_sub(received.0),
         lost_bytes: expected.1.saturating_sub(received.1),
+        underway: sent.underway.map(|underway| underway.0),
         socket_drops: sent.socket_drops.0,
         socket_dropped_bytes: sent.socket_drops.1,
     })

@@ -284,6 +284,9 @@ pub enum Role {
         checks_sizes: bool,
         /// When it begins.
         span: Span,
+        /// Not before the connections of all ranks stand, in a world that knows that.
+        #[serde(default)]
+        begins_together: bool,
     },
 }
 
@@ -591,6 +594,10 @@ pub struct DatagramsSent {
     pub sent: (u64, u64),
     /// (datagrams, bytes of payload) that found its socket full.
     pub socket_drops: (u64, u64),
+    /// (datagrams, bytes of payload) of those sent that were under way when the run ended, in its
+    /// socket or behind it; `None` where nobody knows.
+    #[serde(default)]
+    pub underway: Option<(u64, u64)>,
 }
 
 /// A receiver's view of datagrams, of those sent in the measured window.
@@ -612,7 +619,10 @@ pub struct RankReport {
     pub traffic: u32,
     /// Its number in the program.
     pub rank: u32,
-    /// When all its connections stood; `None` = not yet.
+    /// All its connections stand.
+    #[serde(default)]
+    pub is_connected: bool,
+    /// When it began; `None` = not yet.
     pub begin_ns: Option<u64>,
     /// By operation.
     pub times: Vec<OperationTimes>,

@@ -316,7 +316,7 @@ impl Run<'_> {
         order.sort_by_key(|rank| Reverse(weights[*rank]));
         for at in order {
             let (rank, report) = (&self.program.ranks[at], self.reports[at]);
-            if report.begin_ns.is_none() {
+            if report.begin_ns.is_none() && !report.is_connected && lines.len() < WAITS_MAX {
                 lines.push(format!(
                     "rank {}: its connections do not all stand",
                     report.rank
@@ -328,13 +328,17 @@ impl Run<'_> {
                     return lines;
                 }
                 let what = rank.describe(number);
-                let peer = rank.operations()[number as usize].peer;
-                let on = match rank.operations()[number as usize].kind {
-                    Kind::Compute => "its CPU".to_owned(),
-                    _ if peer == ANY_SOURCE => "any rank".to_owned(),
-                    _ => format!("rank {peer}"),
+                let operation = rank.operations()[number as usize];
+                let state = match operation.kind {
+                    Kind::Compute => {
+                        let begin_ns = report.times[number as usize].begin_ns;
+                        let until_ns = begin_ns.saturating_add(operation.size);
+                        format!("computes until {} s of the run", until_ns as f64 / 1e9)
+                    }
+                    _ if operation.peer == ANY_SOURCE => "waits for any rank".to_owned(),
+                    _ => format!("waits for rank {}", operation.peer),
                 };
-                lines.push(format!("rank {}: {what} waits for {on}", report.rank));
+                lines.push(format!("rank {}: {what} {state}", report.rank));
             }
         }
         lines
@@ -475,6 +479,7 @@ mod tests {
             traffic: 0,
             rank,
             begin_ns: Some(100),
+            is_connected: true,
             times,
             unreceived: 0,
             untaken: Vec::new(),
@@ -576,7 +581,7 @@ mod tests {
             notes("base", &results),
             [
                 "base: program p: 4 of 4 operations have not ended",
-                "base: program p: rank 0: computation of 50 ns at line 3 waits for its CPU",
+                "base: program p: rank 0: computation of 50 ns at line 3 computes until 0.00000015 s of the run",
                 "base: program p: rank 1: receive of 8 B from rank 0, tag 0 at line 8 waits for rank 0",
             ]
         );

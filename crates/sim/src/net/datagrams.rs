@@ -14,8 +14,8 @@ use sluicegate_fabric::graph::HostId;
 use sluicegate_tcp::Events;
 use sluicegate_vswitch::Vnics;
 
-use super::{ConnectionEnd, EndId, Net, Notice, Owner, PacketFabric};
-use crate::packet::{ColdFields, Datagram, Packet};
+use super::{ConnectionEnd, EndId, Net, Notice, Owner, PacketFabric, cold_of};
+use crate::packet::{Body, ColdFields, Datagram, Packet};
 
 /// A socket for datagrams.
 #[derive(Debug, Default)]
@@ -51,6 +51,18 @@ impl Row {
     /// Payload of the first, in bytes.
     fn next_bytes(&self) -> u16 {
         narrow::<u16>(self.bytes.min(self.payload.into()))
+    }
+
+    /// Calls `found` with the number and the payload of each.
+    fn each(&self, mut found: impl FnMut(u32, u16)) {
+        let whole = self.bytes / u64::from(self.payload.max(1));
+        let rest = (self.bytes % u64::from(self.payload.max(1))) as u16;
+        for at in 0..whole as u32 {
+            found(self.number.wrapping_add(at), self.payload);
+        }
+        if rest > 0 {
+            found(self.number.wrapping_add(whole as u32), rest);
+        }
     }
 }
 
@@ -236,6 +248,39 @@ impl<F: PacketFabric> Net<F> {
             .as_mut()?
             .arrived
             .pop_front()
+    }
+
+    /// Calls `found` with each datagram that its socket has accepted and that no application has
+    /// received and nobody has dropped: who and where it is for (tenant, port), its number and its
+    /// payload in bytes. Of a packet that was
+    /// handed to another part, that part speaks.
+    pub fn datagrams_underway(&self, found: &mut dyn FnMut((u32, u16), u32, u16)) {
+        let mut of_packet = |packet: &Packet, cold: &ColdFields| {
+            if let Body::Datagram(datagram) = &packet.body {
+                let to = (cold.tenants[1], cold.ports[1]);
+                found(to, datagram.number, datagram.payload);
+            }
+        };
+        for (handle, packet) in self.fabric.ports().pool.frames() {
+            of_packet(packet, cold_of(&self.cold_fields, handle, packet));
+        }
+        let exports = self.post.outgoing.iter();
+        for exported in exports.flat_map(|exports| &exports.packets) {
+            of_packet(&exported.packet, &exported.cold);
+        }
+        for end in &self.sockets.ends {
+            let Some(socket) = &end.datagrams else {
+                continue;
+            };
+            let own = (end.addressing.tenant, end.addressing.port);
+            for datagram in &socket.arrived {
+                found(own, datagram.number, datagram.payload);
+            }
+            let peer = (end.addressing.peer_tenant, end.addressing.peer_port);
+            for row in &socket.waiting {
+                row.each(|number, payload| found(peer, number, payload));
+            }
+        }
     }
 
     /// Sends the next datagram of a socket; `None` if no datagram waits.

@@ -3,7 +3,10 @@
 use sluicegate_fabric::{Handle, contract::Driver, graph::PortId};
 
 use super::{Net, PacketFabric, cold_of};
-use crate::exports::{ExportedPacket, Exports};
+use crate::{
+    exports::{ExportedPacket, Exports},
+    packet::Body,
+};
 
 impl<F: PacketFabric> Net<F> {
     /// Exports a packet to the part that has the far end of its port.
@@ -20,6 +23,12 @@ impl<F: PacketFabric> Net<F> {
         let there = self.layout.part_beyond(port);
         if let Some(exports) = self.post.exports_to(there) {
             exports.packets.push(exported);
+            // What this part keeps of it counts as backlog only: it is under way there.
+            if let (Body::Datagram(_), Some(cold)) =
+                (&packet.body, self.cold_fields.get_mut(handle as usize))
+            {
+                cold.ports = [0; 2];
+            }
         }
     }
 

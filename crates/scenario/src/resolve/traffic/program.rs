@@ -75,6 +75,8 @@ pub fn read(
     let eager_bytes = read_bytes(table, "eager").unwrap_or(EAGER_BYTES);
     let placement = table.get("placement");
     let datagram_bytes = read_transport(table, network);
+    let handshakes = [("before", true), ("counted", false)];
+    let begins_together = table.choice("handshakes", &handshakes).unwrap_or(true);
     let ranks = asked.map_or(on.len() as u64, |ranks| ranks as u64);
     // Nothing is generated for ranks that have no place.
     if table.get("goal").is_none() && !has_room(table, ranks, &on) {
@@ -117,6 +119,7 @@ pub fn read(
         tenants: placed,
         eager_bytes,
         datagram_bytes,
+        begins_together,
     };
     (Some(kind), pairs)
 }

@@ -15,6 +15,7 @@ impl Planner<'_> {
             tenants,
             eager_bytes,
             datagram_bytes,
+            begins_together,
             ..
         } = &self.traffic.kind
         else {
@@ -51,6 +52,7 @@ impl Planner<'_> {
                 operations: Arc::clone(&program.ranks[rank as usize]),
                 checks_sizes,
                 span,
+                begins_together: *begins_together,
             };
             self.give(*tenant, role);
         }
