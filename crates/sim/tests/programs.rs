@@ -227,3 +227,31 @@ fn a_message_that_nothing_takes_is_named() {
         .map(|line| format!("base: program p (untaken.goal): {line}"))
     );
 }
+
+/// A rank without messages has no connection to wait for.
+#[test]
+fn handshakes_are_no_part_of_a_program_unless_they_are_asked_for() {
+    let star = "warmup = '0s'\nduration = '10ms'\n[network]\ntopology = 'star'\nhosts = 3\n\
+        rate = '8Gbit'\n[sim]\njitter = '0us'\n";
+    let with = |idle: &str, keys: &str, threads| {
+        let ranks = 2 + idle.lines().count();
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("idle{ranks}.goal"));
+        let text = format!(
+            "num_ranks {ranks}\nrank 0 {{\na: send 8b to 1 tag 1\n}}\n\
+            rank 1 {{\na: recv 8b from 0 tag 1\n}}\n{idle}"
+        );
+        fs::write(&path, text).unwrap();
+        let text = format!(
+            "{star}[traffic.p]\nkind = 'program'\ngoal = '{}'\n{keys}",
+            path.display()
+        );
+        run_on(&text, threads).1.completion_s.expect("it ends")
+    };
+    let alone_s = with("", "", 1);
+    for threads in [1, 2] {
+        let beside_s = with("rank 2 { }\n", "", threads);
+        assert_eq!(beside_s.to_bits(), alone_s.to_bits(), "{beside_s}");
+    }
+    let counted_s = with("rank 2 { }\n", "handshakes = 'counted'\n", 1);
+    assert!(counted_s > 1.5 * alone_s, "{counted_s} against {alone_s}");
+}
