@@ -373,6 +373,8 @@ fn of_traffic(traffic: &Traffic, has_priorities: bool) -> Vec<(&'static str, &'s
     let mut cannot = |there: bool, key, why| found.extend(there.then_some((key, why)));
     let why = "the lab's frames have no priority";
     cannot(traffic.priority != 0 && !has_priorities, "priority", why);
+    let why = "the lab needs a port of its own for each pair, and has those up to 32767";
+    cannot(traffic.shares_ports, "pairs", why);
     let why = "the lab's datagrams may be lost";
     let datagrams = matches!(
         traffic.kind,
@@ -535,6 +537,27 @@ mod tests {
         for (line, place) in found.iter().zip(expected) {
             assert!(line.starts_with(place), "{line} against {place}");
         }
+    }
+
+    #[test]
+    fn pairs_without_ports_of_their_own_are_refused() {
+        let all = "[traffic.w]\nkind = 'shuffle'\nbytes = '1KB'\nfrom = '*'\nto = '*'\n";
+        let of_ports = |pairs: u32| {
+            let found = limits(&format!("topology = 'dumbbell'\npairs = {pairs}\n"), all);
+            let of_ports = found
+                .into_iter()
+                .filter(|line| line.contains("port of its own"));
+            of_ports.collect::<Vec<String>>()
+        };
+        assert!(of_ports(40).is_empty());
+        let found = of_ports(90);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].contains("traffic.w"), "{}", found[0]);
+        assert!(
+            found[0].contains("the lab needs a port of its own for each pair"),
+            "{}",
+            found[0]
+        );
     }
 
     #[test]

@@ -262,8 +262,10 @@ pub struct Traffic {
     pub start: Duration,
     /// End relative to the start of the run; `None` = the end of the run.
     pub stop: Option<Duration>,
-    /// First TCP port of the receivers; pair i listens on `port + i`.
+    /// First TCP port of the receivers; pair i listens on `port + i`, unless they share ports.
     pub port: u16,
+    /// There are more pairs than ports: see [`Traffic::port_numbers`].
+    pub shares_ports: bool,
     /// The deadline, which a transfer that takes longer has missed; kinds with completion times
     /// only.
     pub deadline: Option<Duration>,
@@ -273,23 +275,6 @@ pub struct Traffic {
     pub routing: Option<Routing>,
     /// The hotspot that it makes, of `kind = "hotspot"`.
     pub hotspot: Option<Hotspot>,
-}
-
-impl Traffic {
-    /// TCP or UDP ports that its receivers listen on, from [`Traffic::port`] on.
-    pub fn ports(&self) -> u32 {
-        match self.kind {
-            // A server has one port for all aggregators.
-            TrafficKind::Queries { .. } => 1,
-            // So has a rank, or one for each other.
-            TrafficKind::Program {
-                datagram_bytes: None,
-                ..
-            } => 1,
-            TrafficKind::Program { ref tenants, .. } => tenants.len() as u32,
-            _ => self.pairs.len() as u32,
-        }
-    }
 }
 
 /// Kinds of traffic, common to all worlds.

@@ -29,6 +29,7 @@ mod key_path;
 mod lossless;
 pub mod parameters;
 pub mod places;
+pub mod ports;
 pub mod published;
 mod resolve;
 pub mod results;

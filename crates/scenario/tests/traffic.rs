@@ -422,3 +422,44 @@ fn a_slow_link_has_its_rate_again_when_its_time_is_over() {
         "{text}"
     );
 }
+
+#[test]
+fn pairs_have_ports_of_their_own_as_long_as_there_are_enough() {
+    let star = |hosts: u32, traffic: &str| {
+        parse(&format!(
+            "[network]\ntopology = 'star'\nhosts = {hosts}\n{traffic}"
+        ))
+    };
+    let kinds = [
+        "kind = 'trace'\nsizes = 'websearch'\nload = '10Mbit'\n",
+        "kind = 'shuffle'\nbytes = '1KB'\n",
+        "kind = 'bulk'\npairs = 'all-to-all'\n",
+        "kind = 'datagrams'\nrate = '1Mbit'\npairs = 'all-to-all'\n",
+    ];
+    for kind in kinds {
+        let few = star(178, &format!("[traffic.w]\nport = 1024\n{kind}")).unwrap();
+        assert!(!few.traffic[0].shares_ports);
+        assert_eq!(few.traffic[0].ports(), 178 * 177);
+        for (hosts, port) in [(179, "port = 1024\n"), (179, ""), (320, "")] {
+            let many = star(hosts, &format!("[traffic.w]\n{port}{kind}")).unwrap();
+            assert!(many.traffic[0].shares_ports);
+            assert_eq!(many.traffic[0].ports(), hosts - 1);
+            let flows = workload::flows(&many);
+            assert!(flows.iter().all(|flow| flow.port < 32_768));
+            let mut ends: Vec<_> = flows.iter().map(|flow| (flow.to, flow.port)).collect();
+            ends.sort_unstable();
+            ends.dedup();
+            assert_eq!(ends.len(), flows.len(), "{kind}");
+        }
+    }
+    // What does not fit behind the others takes ports in front of them.
+    let all = "kind = 'bulk'\npairs = 'all-to-all'\n";
+    let text = format!("[traffic.a]\n{all}port = 32000\n[traffic.b]\n{all}[traffic.c]\n{all}");
+    let three = star(600, &text).unwrap();
+    let ranges: Vec<_> = three.traffic.iter().map(|one| one.port_range()).collect();
+    assert_eq!(ranges, [32_000..32_599, 1_024..1_623, 1_623..2_222]);
+    let refused = star(1000, &format!("[traffic.a]\n{all}port = 32000\n")).unwrap_err();
+    let expected = "t.toml:4:1: traffic.a: a receiver needs ports 32000 to 32998, beyond 32767; use a lower \
+        `port`, and at most 31744 pairs for each receiver";
+    assert_eq!(refused, expected);
+}

@@ -385,3 +385,21 @@ fn a_run_ends_when_its_queries_are_complete() {
     let received = |result: &VariantResult| datagrams(result, 0).received;
     assert!(received(short) < received(whole) / 4);
 }
+
+/// Each pair would need a port of its own beyond 178 hosts.
+#[test]
+fn all_to_all_runs_on_more_hosts_than_pairs_have_ports() {
+    let trace = "kind = 'trace'\nload = '20Mbit'\nsizes = 'websearch'\nmax_bytes = '1KB'\n";
+    let shuffle = "kind = 'shuffle'\nbytes = '100B'\nparallel = 8\nclass = 'all'\n";
+    for (kind, stop) in [(trace, "stop = '1ms'\n"), (shuffle, "")] {
+        let results = run(&format!(
+            "warmup = '0s'\nduration = '20ms'\n[network]\ntopology = 'star'\nhosts = 179\n\
+             [traffic.w]\n{kind}{stop}"
+        ));
+        let result = &results[0];
+        assert_eq!(result.flows.len(), 179 * 178);
+        let fct = &result.fct_us[if kind == trace { "small" } else { "all" }];
+        let expected = if kind == trace { 100 } else { 179 * 178 };
+        assert!(fct.count >= expected, "{}", fct.count);
+    }
+}

@@ -124,6 +124,7 @@ pub fn traffic(kind: TrafficKind, pairs: &[(usize, usize)], port: u16) -> Traffi
         start: Duration::ZERO,
         stop: None,
         port,
+        shares_ports: false,
         deadline: None,
         priority: 0,
         routing: None,

@@ -25,13 +25,12 @@ use crate::{
     cdf::Cdf,
     experiment::{Tenant, Traffic, TrafficKind},
     hotspot::HotspotType,
+    ports::{self, FIRST_PORT, LAST_PORT},
     routings,
 };
 
-/// First port of the first table unless it says otherwise: above what systems listen on, below
-/// what Linux hands out to clients.
-const FIRST_PORT: u32 = 10_000;
-const LAST_PORT: u32 = 32_767;
+/// First port of the first table unless it says otherwise: above what systems listen on.
+const USUAL_PORT: u32 = 10_000;
 
 /// Of a blast, unless its table says otherwise: more than any window that a short path needs.
 const BLAST_SPAN_BYTES: u64 = 1_000_000;
@@ -66,7 +65,7 @@ pub fn read(
         return Vec::new();
     };
     let mut all: Vec<Traffic> = Vec::new();
-    let mut next_port = FIRST_PORT;
+    let mut next_port = USUAL_PORT;
     for (name, item) in table.named() {
         if !is_name(name) {
             item.complain(format!("\"{name}\" is no name"), super::NAME_ADVICE);
@@ -77,9 +76,9 @@ pub fn read(
         let traffic = read_one(name, &own, network, tenants, checks, next_port);
         check_start(&own, total);
         own.close();
-        if let Some(traffic) = traffic {
-            check_ports(&item, &traffic, &all);
-            next_port = u32::from(traffic.port) + traffic.ports();
+        if let Some(mut traffic) = traffic {
+            place_ports(&item, &mut traffic, &all);
+            next_port = traffic.port_range().end;
             all.push(traffic);
         }
     }
@@ -117,7 +116,7 @@ fn read_one(
             pairs::read(table, network, tenants, spread, checks.seed),
         ),
     };
-    let port = table.integer("port", 1024..=i64::from(LAST_PORT));
+    let port = table.integer("port", FIRST_PORT.into()..=LAST_PORT.into());
     let port = port.map_or(default_port, |port| port as u32);
     // Where the output is at fault, its sources send before and after, too.
     let (start, stop) = match &hotspot {
@@ -162,6 +161,7 @@ fn read_one(
         start,
         stop,
         port: u16::try_from(port).unwrap_or(u16::MAX),
+        shares_ports: false,
         deadline,
         priority,
         routing: {
@@ -368,21 +368,30 @@ fn read_sizes(item: &Item<'_>, directory: &Path) -> Option<Cdf> {
     })
 }
 
-fn check_ports(item: &Item<'_>, traffic: &Traffic, others: &[Traffic]) {
-    let range = |t: &Traffic| u32::from(t.port)..u32::from(t.port) + t.ports();
-    let own = range(traffic);
-    if own.end > LAST_PORT + 1 {
-        item.complain(
-            format!(
-                "needs ports {} to {}, beyond {LAST_PORT}",
-                own.start,
-                own.end - 1
-            ),
-            "use fewer flows or a lower `port`",
+/// Finds ports for traffic: one for each pair if there are so many behind the first. Else each
+/// receiver numbers its own, and where these do not fit either, they begin at the lowest free port,
+/// unless `port` says where.
+fn place_ports(item: &Item<'_>, traffic: &mut Traffic, others: &[Traffic]) {
+    traffic.shares_ports = !traffic.has_ports();
+    let is_given = item
+        .table()
+        .is_some_and(|table| table.get("port").is_some());
+    if !traffic.has_ports() && !is_given {
+        traffic.port = ports::free(traffic.ports(), others).unwrap_or(traffic.port);
+    }
+    let own = traffic.port_range();
+    if !traffic.has_ports() {
+        let reason = format!(
+            "a receiver needs ports {} to {}, beyond {LAST_PORT}",
+            own.start,
+            own.end - 1
         );
+        let most = LAST_PORT + 1 - FIRST_PORT;
+        let advice = format!("use a lower `port`, and at most {most} pairs for each receiver");
+        item.complain(reason, advice);
     }
     for other in others {
-        let theirs = range(other);
+        let theirs = other.port_range();
         if own.start < theirs.end && theirs.start < own.end {
             item.complain(
                 format!(

@@ -1,7 +1,7 @@
 //! Turns a variant into one [`Plan`] per tenant. Every random choice is made here, from the seed,
 //! so that tenants only follow a schedule.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{collections::HashMap, net::SocketAddr, time::Duration};
 
 mod arrivals;
 mod datagrams;
@@ -47,28 +47,22 @@ pub struct Flow {
 
 /// All flows of a variant, in the order of its traffic and pairs.
 pub fn flows(variant: &Variant) -> Vec<Flow> {
-    let pairs = variant
-        .traffic
-        .iter()
-        .enumerate()
-        .flat_map(|(index, traffic)| {
-            traffic
-                .pairs
-                .iter()
-                .enumerate()
-                .map(move |(i, pair)| (index, traffic, i, *pair))
-        });
-    pairs
-        .enumerate()
-        .map(|(id, (index, traffic, i, (from, to)))| Flow {
-            id: id as u32,
-            traffic: index,
+    let traffic = variant.traffic.iter().enumerate();
+    let pairs = traffic.flat_map(|(index, traffic)| {
+        let ports = traffic.port_numbers().into_iter();
+        let ports = ports.map(|number| u16::try_from(number).unwrap_or(u16::MAX));
+        let ports = ports.map(|number| traffic.port.wrapping_add(number));
+        let pairs = traffic.pairs.iter().zip(ports);
+        pairs.map(move |(pair, port)| (index, *pair, port))
+    });
+    (0..)
+        .zip(pairs)
+        .map(|(id, (traffic, (from, to), port))| Flow {
+            id,
+            traffic,
             from,
             to,
-            port: match traffic.ports() {
-                1 => traffic.port,
-                _ => traffic.port.wrapping_add(i as u16),
-            },
+            port,
         })
         .collect()
 }
@@ -89,16 +83,17 @@ pub fn plans(variant: &Variant, seed: u64) -> Result<Vec<Plan>, Problem> {
     let flows = flows(variant);
     for (index, traffic) in variant.traffic.iter().enumerate() {
         let own: Vec<&Flow> = flows.iter().filter(|flow| flow.traffic == index).collect();
-        if u32::from(traffic.port) + traffic.ports() > 65_536 {
+        if traffic.port_range().end > 65_536 {
             let path = format!("traffic.{}.port", traffic.name);
-            let (port, pairs) = (traffic.port, own.len());
-            let reason = format!("port {port} + {pairs} pairs passes 65535");
+            let (port, ports) = (traffic.port, traffic.ports());
+            let reason = format!("port {port} + {ports} ports passes 65535");
             return Err(variant.places.problem(&path, &reason, "lower the port"));
         }
         let mut planner = Planner {
             variant,
             traffic,
             flows: &own,
+            by_sender: grouped(&own, |flow| flow.from),
             plans: &mut plans,
             rng: rng(seed, index),
         };
@@ -174,6 +169,8 @@ struct Planner<'a> {
     variant: &'a Variant,
     traffic: &'a Traffic,
     flows: &'a [&'a Flow],
+    /// Those of each sender, in the order in which senders first appear.
+    by_sender: Vec<(usize, Vec<&'a Flow>)>,
     plans: &'a mut [Plan],
     rng: Pcg64,
 }
@@ -323,13 +320,7 @@ impl Planner<'_> {
 
     fn incast(&mut self, bytes: u64, interval_ns: u64) {
         let span = self.span();
-        for requester in distinct(self.flows.iter().map(|flow| flow.to)) {
-            let own: Vec<&Flow> = self
-                .flows
-                .iter()
-                .copied()
-                .filter(|flow| flow.to == requester)
-                .collect();
+        for (requester, own) in grouped(self.flows, |flow| flow.to) {
             let responders = own.iter().map(|flow| (flow.id, flow.port)).collect();
             self.give(
                 requester,
@@ -364,14 +355,14 @@ impl Planner<'_> {
             return Err(arrivals::too_many(expected));
         }
         let classes = vec![class.to_owned()];
-        for sender in distinct(self.flows.iter().map(|flow| flow.from)) {
+        for (sender, own) in self.by_sender.clone() {
             let phase_ns = self.rng.random_range(0..interval_ns);
             let schedule = Schedule::Periodic {
                 bytes,
                 interval_ns,
                 phase_ns,
             };
-            self.message_source(sender, schedule, Connections::One, &classes);
+            self.message_source((sender, &own), schedule, Connections::One, &classes);
         }
         self.message_sinks(&classes);
         Ok(())
@@ -379,9 +370,8 @@ impl Planner<'_> {
 
     fn shuffle(&mut self, bytes: u64, parallel: u32, class: &str) {
         let classes = vec![class.to_owned()];
-        for sender in distinct(self.flows.iter().map(|flow| flow.from)) {
-            let count = self.flows.iter().filter(|flow| flow.from == sender).count();
-            let mut order: Vec<u32> = (0..count as u32).collect();
+        for (sender, own) in self.by_sender.clone() {
+            let mut order: Vec<u32> = (0..).take(own.len()).collect();
             order.shuffle(&mut self.rng);
             let transfers = order.into_iter().map(|peer| Transfer {
                 peer,
@@ -392,19 +382,19 @@ impl Planner<'_> {
                 transfers: transfers.collect(),
                 parallel: parallel.max(1),
             };
-            self.message_source(sender, schedule, Connections::PerMessage, &classes);
+            self.message_source((sender, &own), schedule, Connections::PerMessage, &classes);
         }
         self.message_sinks(&classes);
     }
 
     fn message_source(
         &mut self,
-        sender: usize,
+        (sender, own): (usize, &[&Flow]),
         schedule: Schedule,
         connections: Connections,
         classes: &[String],
     ) {
-        let own = self.flows.iter().filter(|flow| flow.from == sender);
+        let own = own.iter();
         let peers = own.map(|flow| (flow.id, self.peer(flow))).collect();
         let (classes, span) = (classes.to_vec(), self.span());
         self.give(
@@ -433,15 +423,19 @@ impl Planner<'_> {
     }
 }
 
-/// Each value once, in order of first appearance.
-fn distinct(values: impl Iterator<Item = usize>) -> Vec<usize> {
-    let mut seen = Vec::new();
-    for value in values {
-        if !seen.contains(&value) {
-            seen.push(value);
-        }
+/// Flows by an end, in the order in which ends first appear; of one end in their own order.
+fn grouped<'a>(flows: &[&'a Flow], end: impl Fn(&Flow) -> usize) -> Vec<(usize, Vec<&'a Flow>)> {
+    let mut places: HashMap<usize, usize> = HashMap::new();
+    let mut groups: Vec<(usize, Vec<&Flow>)> = Vec::new();
+    for flow in flows {
+        let end = end(flow);
+        let place = *places.entry(end).or_insert_with(|| {
+            groups.push((end, Vec::new()));
+            groups.len() - 1
+        });
+        groups[place].1.push(flow);
     }
-    seen
+    groups
 }
 
 #[cfg(test)]

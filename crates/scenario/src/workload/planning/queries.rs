@@ -5,7 +5,7 @@ use std::{collections::HashMap, net::SocketAddr};
 use rand::RngExt;
 use sluicegate_config::problem::Complaint;
 
-use super::{MAX_ARRIVALS, Planner, Role, arrivals, distinct};
+use super::{MAX_ARRIVALS, Planner, Role, arrivals};
 use crate::{
     experiment::TrafficKind,
     workload::plan::{Query, QuerySizes},
@@ -88,7 +88,7 @@ impl Planner<'_> {
         };
         // Servers ask as well; but racks have no aggregators.
         let is_server = |tenant: usize| racks.iter().any(|rack| rack.contains(&tenant));
-        let senders = distinct(self.flows.iter().map(|flow| flow.from));
+        let senders: Vec<usize> = self.by_sender.iter().map(|(sender, _)| *sender).collect();
         let mut all: Vec<(usize, Vec<Query>)> = Vec::new();
         for aggregator in senders.into_iter().filter(|tenant| !is_server(*tenant)) {
             let times_ns = arrivals::times_ns(intervals, self.span(), &mut self.rng)?;

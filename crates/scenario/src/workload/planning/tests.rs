@@ -34,6 +34,7 @@ fn variant(tenants: usize, kind: TrafficKind, pairs: &[(usize, usize)]) -> Varia
         start: Duration::from_millis(100),
         stop: None,
         port: 5000,
+        shares_ports: false,
         deadline: None,
         priority: 0,
         routing: None,
@@ -138,6 +139,25 @@ fn ports_run_out_with_a_message() {
             .to_string()
             .contains("65535")
     );
+}
+
+#[test]
+fn pairs_that_share_ports_differ_by_receiver_or_port() {
+    let kind = TrafficKind::Bulk { rate_bps: None };
+    let mut variant = variant(3, kind, &[(0, 2), (0, 1), (1, 2), (2, 1), (2, 0), (0, 2)]);
+    variant.traffic[0].shares_ports = true;
+    let flows = flows(&variant);
+    let ports: Vec<(usize, u16)> = flows.iter().map(|flow| (flow.to, flow.port)).collect();
+    let expected = [
+        (2, 5000),
+        (1, 5000),
+        (2, 5001),
+        (1, 5001),
+        (0, 5000),
+        (2, 5002),
+    ];
+    assert_eq!(ports, expected);
+    assert_eq!(variant.traffic[0].port_range(), 5000..5003);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use rand::RngExt;
 use sluicegate_config::problem::Complaint;
 
-use super::{Connections, MAX_ARRIVALS, Planner, Schedule, Transfer, arrivals, distinct};
+use super::{Connections, Flow, MAX_ARRIVALS, Planner, Schedule, Transfer, arrivals};
 use crate::{
     cdf::Cdf,
     experiment::{IntraRack, Load, TrafficKind},
@@ -32,8 +32,8 @@ impl Planner<'_> {
             return Ok(());
         };
         let names: Vec<String> = classes.iter().map(|(_, name)| name.clone()).collect();
-        for sender in distinct(self.flows.iter().map(|flow| flow.from)) {
-            let peers = self.peers(sender, intra_rack.as_ref());
+        for (sender, own) in self.by_sender.clone() {
+            let peers = peers(sender, &own, intra_rack.as_ref());
             let schedule = match load {
                 Load::Offered(load_bps) => Schedule::Open {
                     arrivals: self.poisson(sizes, *load_bps, classes, &peers)?,
@@ -50,26 +50,10 @@ impl Planner<'_> {
                     parallel: *parallel,
                 },
             };
-            self.message_source(sender, schedule, Connections::Pool, &names);
+            self.message_source((sender, &own), schedule, Connections::Pool, &names);
         }
         self.message_sinks(&names);
         Ok(())
-    }
-
-    fn peers(&self, sender: usize, intra_rack: Option<&IntraRack>) -> Peers {
-        let own = || self.flows.iter().filter(|flow| flow.from == sender);
-        let racks = intra_rack.map(|intra| {
-            let here = intra.racks[sender];
-            let (near, far) = (0..)
-                .zip(own())
-                .partition::<Vec<_>, _>(|(_, flow)| intra.racks[flow.to] == here);
-            let numbers = |peers: Vec<(u32, _)>| peers.into_iter().map(|(at, _)| at).collect();
-            (numbers(near), numbers(far), intra.fraction)
-        });
-        Peers {
-            count: own().count() as u32,
-            racks,
-        }
     }
 
     fn draw_peer(&mut self, peers: &Peers) -> u32 {
@@ -142,6 +126,21 @@ impl Planner<'_> {
             bytes,
             class: class_of(bytes, classes),
         }
+    }
+}
+
+fn peers(sender: usize, own: &[&Flow], intra_rack: Option<&IntraRack>) -> Peers {
+    let racks = intra_rack.map(|intra| {
+        let here = intra.racks[sender];
+        let (near, far) = (0..)
+            .zip(own)
+            .partition::<Vec<_>, _>(|(_, flow)| intra.racks[flow.to] == here);
+        let numbers = |peers: Vec<(u32, _)>| peers.into_iter().map(|(at, _)| at).collect();
+        (numbers(near), numbers(far), intra.fraction)
+    });
+    Peers {
+        count: own.len() as u32,
+        racks,
     }
 }
 
