@@ -219,8 +219,10 @@ fn q20(fraction: f64) -> u32 {
     at_most::<u32>(whole((fraction * f64::from(1 << 20)).round()))
 }
 
+/// Rounded down, but never 0, which would be no time at all: RED divides by it.
 fn nanoseconds(bytes: u32, rate_bps: u64) -> u32 {
-    u32::try_from(u64::from(bytes) * 8_000_000_000 / rate_bps).unwrap_or(u32::MAX)
+    let whole_ns = u64::from(bytes) * 8_000_000_000 / rate_bps;
+    u32::try_from(whole_ns).unwrap_or(u32::MAX).max(1)
 }
 
 const _: () = {

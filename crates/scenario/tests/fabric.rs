@@ -786,3 +786,53 @@ fn a_scheme_of_traffic_needs_switches_that_hash() {
     }
     one(&with("plb", "reps"));
 }
+
+#[test]
+fn bounds_of_mtu_and_rate_are_those_of_their_networks() {
+    let with = |keys: &str| {
+        format!(
+            "[network]\ntopology = 'star'\n{keys}\n[traffic.b]\nkind = 'bulk'\nfrom = 'h1'\nto = 'h2'\n"
+        )
+    };
+    for keys in [
+        "mtu = 88",
+        "mtu = 1000",
+        "mtu = 16000",
+        "ip = 6\nmtu = 1280",
+    ] {
+        let variant = one(&with(keys));
+        assert!(keys.ends_with(&variant.mtu_bytes.to_string()), "{keys}");
+    }
+    for rate in ["100Kbit", "1600Gbit", "2400Gbit", "10Tbit"] {
+        one(&with(&format!("rate = '{rate}'")));
+    }
+    for (keys, expected) in [
+        (
+            "mtu = 87",
+            "t.toml:3:7: network.mtu: must lie between 88 and 16000, not 87; the headers of a TCP segment with \
+             all options take 80 bytes of it",
+        ),
+        (
+            "ip = 6\nmtu = 1279",
+            "t.toml:4:7: network.mtu: must lie between 1280 and 16000, not 1279; IPv6 has no smaller one; \
+             ip = 4 has from 88 on",
+        ),
+        ("mtu = -5000000000", "between 88 and 16000, not -5000000000"),
+        (
+            "mtu = '9KB'",
+            "network.mtu: must be a whole number, not a string",
+        ),
+        (
+            "rate = '10001Gbit'",
+            "t.toml:3:8: network.rate: must lie between 100Kbit and 10Tbit, not 10001Gbit; bits of a slower \
+             link take seconds",
+        ),
+        (
+            "rate = '99Kbit'",
+            "must lie between 100Kbit and 10Tbit, not 99Kbit",
+        ),
+    ] {
+        let refused = refusal(&with(keys));
+        assert!(refused.contains(expected), "{refused}\nagainst {expected}");
+    }
+}

@@ -403,3 +403,32 @@ fn all_to_all_runs_on_more_hosts_than_pairs_have_ports() {
         assert!(fct.count >= expected, "{}", fct.count);
     }
 }
+
+/// A frame takes the time of its bytes: 5 ps each at 1.6 Tb/s, 0.8 ps at 10 Tb/s.
+#[test]
+fn links_of_terabits_keep_their_rate() {
+    for (rate, bits_per_s) in [("1600Gbit", 1.6e12), ("10Tbit", 10e12)] {
+        let results = run(&format!(
+            "warmup = '20us'\nduration = '50us'\n[network]\ntopology = 'dumbbell'\npairs = 2\nrate = '{rate}'\n\
+             queue = '100KB'\nmarking = {{ kind = 'red' }}\n[sim]\njitter = '0us'\nlink_delay = '1us'\n\
+             [traffic.d]\nkind = 'datagrams'\nrate = '{rate}'\n"
+        ));
+        let sum: f64 = results[0].flows.iter().map(|flow| flow.goodput_bps).sum();
+        let share = sum / (bits_per_s * 1472.0 / 1514.0);
+        assert!((0.99..1.001).contains(&share), "{rate}: {share}");
+    }
+}
+
+/// Of a frame of 14 + mtu bytes a segment with timestamps leaves 52 and Ethernet's 14.
+#[test]
+fn segments_fill_small_mtus() {
+    for mtu in [88, 576, 1048] {
+        let results = run(&format!(
+            "warmup = '200ms'\nduration = '300ms'\n[network]\ntopology = 'dumbbell'\npairs = 1\nmtu = {mtu}\n\
+             rate = '20Mbit'\n[traffic.b]\nkind = 'bulk'\n"
+        ));
+        let payload = f64::from(mtu - 52) / f64::from(mtu + 14);
+        let share = results[0].flows[0].goodput_bps / (20e6 * payload);
+        assert!((0.97..1.01).contains(&share), "{mtu}: {share}");
+    }
+}

@@ -1,10 +1,10 @@
 //! `[network]`: topologies, links, marking, and which links the experiment is about.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, ops::RangeInclusive, time::Duration};
 
 use sluicegate_config::{
     table::{Item, Table, nearest},
-    units::{parse_bytes, parse_rate},
+    units::{format_rate, parse_bytes, parse_rate},
 };
 
 use sluicegate_core::aqm::Aqm;
@@ -53,6 +53,21 @@ const CHAIN_MAX: u32 = 4096;
 
 /// Most levels of a tree: with two children each they have more than [`HOSTS_MAX`] hosts.
 const LEVELS_MAX: u32 = 16;
+
+/// Smallest MTU over IPv4 in bytes: headers of IP and TCP (40), all options (40), and the 8 bytes of
+/// data that Linux leaves a segment at least (`tcp_min_snd_mss`). IPv4 itself allows 68, into which
+/// an acknowledgement with SACK blocks does not fit.
+const MTU_MIN_V4: u32 = 88;
+
+/// The same over IPv6, whose links carry so much (RFC 8200 section 5).
+const MTU_MIN_V6: u32 = 1280;
+
+/// Largest MTU in bytes: jumbo frames end at 9000 or a little above.
+const MTU_MAX: u32 = 16_000;
+
+/// Lowest and highest rate in bits per second. At the latter a byte takes 0.8 ps: times of frames
+/// are of whole ps, computed from 2^-16 ps for a byte, and less than 2 ps too short.
+const RATES_BPS: RangeInclusive<u64> = 100_000..=10_000_000_000_000;
 
 /// A frame that is overtaken is late by up to this much.
 const REORDER_DELAY: Duration = Duration::from_micros(100);
@@ -166,11 +181,30 @@ fn read_addresses(table: &Table<'_>, network: &mut Network) {
         }
     });
     network.ip_version = ip.unwrap_or(4);
-    // 1280 is IPv6's minimum (RFC 8200 section 5); jumbo frames end at 9000 or a little above.
-    let mtu = table.integer("mtu", 1280..=16_000).unwrap_or(1500);
-    network.mtu_bytes = mtu as u32;
+    let least = match network.ip_version {
+        4 => MTU_MIN_V4,
+        _ => MTU_MIN_V6,
+    };
+    let mtu = table.get("mtu").and_then(|item| read_mtu(&item, least));
+    network.mtu_bytes = mtu.unwrap_or(1500);
     let tenants = table.integer("tenants_per_host", 1..=250).unwrap_or(1);
     network.tenants_per_host = tenants as usize;
+}
+
+fn read_mtu(item: &Item<'_>, least: u32) -> Option<u32> {
+    // What is no number is reported as such.
+    let bytes = item.integer(i64::MIN..=i64::MAX)?;
+    let fitting = u32::try_from(bytes).ok();
+    let fitting = fitting.filter(|bytes| (least..=MTU_MAX).contains(bytes));
+    if fitting.is_none() {
+        let advice = match least {
+            MTU_MIN_V4 => "the headers of a TCP segment with all options take 80 bytes of it",
+            _ => "IPv6 has no smaller one; ip = 4 has from 88 on",
+        };
+        let reason = format!("must lie between {least} and {MTU_MAX}, not {bytes}");
+        item.complain(reason, advice);
+    }
+    fitting
 }
 
 /// `shared_buffer` and `alpha`.
@@ -207,9 +241,13 @@ fn read_defaults(table: &Table<'_>, memory: Option<SharedMemory>, total: Duratio
 pub fn read_rate(table: &Table<'_>, key: &'static str) -> Option<u64> {
     let item = table.get(key)?;
     let rate = item.parse(parse_rate)?;
-    let allowed = 100_000..=1_000_000_000_000;
-    if !allowed.contains(&rate) {
-        item.complain("must lie between 100Kbit and 1Tbit", "");
+    if !RATES_BPS.contains(&rate) {
+        let [least, most, own] = [*RATES_BPS.start(), *RATES_BPS.end(), rate].map(format_rate);
+        let reason = format!("must lie between {least} and {most}, not {own}");
+        item.complain(
+            reason,
+            "bits of a slower link take seconds, bytes of a faster one less than 1 ps",
+        );
         return None;
     }
     Some(rate)
