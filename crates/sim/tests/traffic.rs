@@ -389,19 +389,13 @@ fn a_run_ends_when_its_queries_are_complete() {
 /// Each pair would need a port of its own beyond 178 hosts.
 #[test]
 fn all_to_all_runs_on_more_hosts_than_pairs_have_ports() {
-    let trace = "kind = 'trace'\nload = '20Mbit'\nsizes = 'websearch'\nmax_bytes = '1KB'\n";
-    let shuffle = "kind = 'shuffle'\nbytes = '100B'\nparallel = 8\nclass = 'all'\n";
-    for (kind, stop) in [(trace, "stop = '1ms'\n"), (shuffle, "")] {
-        let results = run(&format!(
-            "warmup = '0s'\nduration = '20ms'\n[network]\ntopology = 'star'\nhosts = 179\n\
-             [traffic.w]\n{kind}{stop}"
-        ));
-        let result = &results[0];
-        assert_eq!(result.flows.len(), 179 * 178);
-        let fct = &result.fct_us[if kind == trace { "small" } else { "all" }];
-        let expected = if kind == trace { 100 } else { 179 * 178 };
-        assert!(fct.count >= expected, "{}", fct.count);
-    }
+    let results = run(
+        "warmup = '0s'\nduration = '20ms'\n[network]\ntopology = 'star'\nhosts = 179\n\
+         [traffic.w]\nkind = 'trace'\nload = '20Mbit'\nsizes = 'websearch'\nmax_bytes = '1KB'\n\
+         stop = '1ms'\n",
+    );
+    let fct = &results[0].fct_us["small"];
+    assert!(fct.count >= 100, "{}", fct.count);
 }
 
 /// A frame takes the time of its bytes: 5 ps each at 1.6 Tb/s, 0.8 ps at 10 Tb/s.
