@@ -98,8 +98,8 @@ fn each_scheme_delivers_on_a_graph_and_loads_links_as_it_says() {
         let alike = (first - second).abs() < 0.01 && (first - fast).abs() < 0.01;
         assert!(alike && (slow - 1.0 / 7.0).abs() < 0.01, "{routing}");
     }
-    // No spine marks half of the bytes for so many rounds that PLB would move a connection.
-    assert_eq!(shares["plb"], shares["flow-hash"]);
+    // Connections that meet marks for several rounds leave the slow spine.
+    assert!(shares["plb"][2] < 0.9 * shares["flow-hash"][2]);
     // Each packet by lot, whatever links carry.
     for routing in ["random", "spray"] {
         let even = shares[routing]
@@ -235,6 +235,6 @@ fn two_schemes_stand_side_by_side() {
         let of_it = flows.filter(|flow| flow.traffic == label);
         of_it.filter_map(|flow| flow.retransmits).collect()
     };
-    assert!(again("load").iter().all(|&again| again > 0));
+    assert!(again("load").iter().sum::<u64>() > 100);
     assert_eq!(again("beside"), [0; 4]);
 }
