@@ -234,8 +234,8 @@ mod tests {
         for (text, why) in [
             ("{", "is no JSON"),
             ("{}", "has no schema"),
-            ("{\"schema\": 2}", "has schema 2, this sluicegate reads 1"),
-            ("{\"schema\": 1}", "is not complete: missing field"),
+            ("{\"schema\": 1}", "has schema 1, this sluicegate reads 2"),
+            ("{\"schema\": 2}", "is not complete: missing field"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.starts_with(why), "{error}");

@@ -169,7 +169,7 @@ fn the_page_has_sweeps_and_the_means_of_several_seeds() {
         let output = sluicegate(&[&["run", &file], &arguments[..], &[&dirs[seed]]].concat());
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     }
-    let set = ["--set", "network.queue=1MB,2MB", "--repeat", "2", "--out"];
+    let set = ["--set", "network.queue=4MB,8MB", "--repeat", "6", "--out"];
     let output = sluicegate(&[&["sweep", &file], &set[..], &[&dirs[2]]].concat());
     let shown = text(&output.stdout);
     assert!(
@@ -202,7 +202,7 @@ fn the_page_has_sweeps_and_the_means_of_several_seeds() {
         "{page}"
     );
     assert!(row("| sim |").contains("| 1, 2 |"), "{page}");
-    assert!(row("| sweep |").contains("| 1, 2 |"), "{page}");
+    assert!(row("| sweep |").contains("| 1, 2, 3, 4, 5, 6 |"), "{page}");
     let twice = sluicegate(&["published", &dirs[0], &dirs[0]]);
     assert_eq!(twice.status.code(), Some(2));
     assert!(

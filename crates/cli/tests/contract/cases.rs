@@ -178,7 +178,7 @@ pub const CASES: &[&str] = &[
      { kind = 'lognormal', median = '5ms', sigma = 1.5 }>\n",
     "[traffic.p]\nkind = 'program'\ncollective = '<all-reduce|reduce-scatter|all-gather>'\nsize = '1MB'\n\
      algorithm = '<ring|halving-doubling>'\ntransport = 'tcp'\non = '*'\nranks = 4\nplacement = 'random'\neager = '4KB'\niterations = 2\n\
-     compute = '1ms'\n",
+     compute = '1ms'\nhandshakes = '<before|counted>'\n",
     "[traffic.p]\nkind = 'program'\ncollective = '<all-reduce|broadcast>'\nalgorithm = 'tree'\nsize = '1MB'\nplacement = 'linear'\n",
     "[traffic.p]\nkind = 'program'\ncollective = 'all-to-all'\nalgorithm = 'pairwise'\nsize = '1MB'\n",
     "[network]\ntopology = 'dumbbell'\n[network.cee.pfc]\n[traffic.p]\nkind = 'program'\ncollective = 'broadcast'\n\
