@@ -164,7 +164,7 @@ impl<A: Actor> Actors<A> {
     /// Lets the actors of a traffic begin that begin together.
     pub fn set_off<F: PacketFabric>(&mut self, net: &mut Net<F>, traffic: u32) {
         let now_ns = net.now_ns();
-        for index in 0..self.roles.len() as u32 {
+        for index in 0..narrow::<u32>(self.roles.len()) {
             let held = self.roles[index as usize].actor.held(now_ns);
             if held.is_some_and(|(of, _)| of == traffic) {
                 self.with(net, index, |actor, io| actor.set_off(io));

@@ -514,7 +514,7 @@ impl<'a, F: FabricOf> Run<'a, F> {
             let Some(flow) = self.flows.get(sent.flow as usize) else {
                 continue;
             };
-            let of_flow = underway.get(&(flow.to as u32, flow.port));
+            let of_flow = underway.get(&(narrow::<u32>(flow.to), flow.port));
             let of_flow = of_flow.into_iter().flatten();
             let measured = of_flow.filter(|(number, _)| u64::from(**number) >= sent.before.0);
             let payloads = measured.map(|(_, payload)| u64::from(*payload));

@@ -55,13 +55,16 @@ impl Row {
 
     /// Calls `found` with the number and the payload of each.
     fn each(&self, mut found: impl FnMut(u32, u16)) {
-        let whole = self.bytes / u64::from(self.payload.max(1));
-        let rest = (self.bytes % u64::from(self.payload.max(1))) as u16;
-        for at in 0..whole as u32 {
-            found(self.number.wrapping_add(at), self.payload);
+        let payload = u64::from(self.payload.max(1));
+        let whole = self.bytes / payload;
+        let rest = narrow::<u16>(self.bytes % payload);
+        // Numbers wrap.
+        let number = |at: u64| self.number.wrapping_add(low_half(at));
+        for at in 0..whole {
+            found(number(at), self.payload);
         }
         if rest > 0 {
-            found(self.number.wrapping_add(whole as u32), rest);
+            found(number(whole), rest);
         }
     }
 }
@@ -252,8 +255,7 @@ impl<F: PacketFabric> Net<F> {
 
     /// Calls `found` with each datagram that its socket has accepted and that no application has
     /// received and nobody has dropped: who and where it is for (tenant, port), its number and its
-    /// payload in bytes. Of a packet that was
-    /// handed to another part, that part speaks.
+    /// payload in bytes. Of a packet that was handed to another part, that part speaks.
     pub fn datagrams_underway(&self, found: &mut dyn FnMut((u32, u16), u32, u16)) {
         let mut of_packet = |packet: &Packet, cold: &ColdFields| {
             if let Body::Datagram(datagram) = &packet.body {
