@@ -14,7 +14,7 @@
 use sluicegate_core::number::{low_8, low_16, narrow};
 
 use crate::{
-    graph::{Graph, HostId, Node, PortId, SwitchId},
+    graph::{Graph, HostId, Node, NodeId, PortId, SwitchId},
     port::PS_PER_S,
 };
 
@@ -111,30 +111,33 @@ impl Leaves {
             by_switch: vec![None; graph.switches() as usize],
             tags: vec![0; graph.ports().count()],
         };
+        let is_host = |far: &NodeId| matches!(graph.node(*far), Node::Host(_));
         let mut count = 0;
         for switch in SwitchId::first(graph.switches() as usize) {
-            let (mut tag, mut has_hosts) = (0, false);
-            for &(port, far) in graph.adjacent(graph.number(switch)) {
+            let adjacent = graph.adjacent(graph.number(switch));
+            // Spines may have any number of links: what is written here is of leaves.
+            if !adjacent.iter().any(|(_, far)| is_host(far)) {
+                continue;
+            }
+            let uplinks = adjacent.iter().filter(|(_, far)| !is_host(far)).count();
+            if count == LEAVES || uplinks > UPLINKS {
+                return None;
+            }
+            let leaf = narrow::<u16>(count);
+            leaves.by_switch[switch.index()] = Some(leaf);
+            count += 1;
+            let mut tag = 0;
+            for &(port, far) in adjacent {
                 match graph.node(far) {
-                    Node::Host(host) => {
-                        leaves.by_host[host.index()] = narrow::<u16>(count);
-                        has_hosts = true;
-                    }
+                    Node::Host(host) => leaves.by_host[host.index()] = leaf,
                     Node::Switch(_) => {
-                        leaves.tags[port.index()] = narrow::<u8>(tag);
+                        leaves.tags[port.index()] = tag;
                         tag += 1;
                     }
                 }
             }
-            if has_hosts {
-                leaves.by_switch[switch.index()] = Some(narrow::<u16>(count));
-                count += 1;
-                if tag > UPLINKS {
-                    return None;
-                }
-            }
         }
-        (count <= LEAVES).then_some(leaves)
+        Some(leaves)
     }
 
     /// The leaf of a host.
@@ -491,5 +494,10 @@ mod tests {
         assert_eq!(found, [0, 0, 1, 1, 2, 2, 3, 3]);
         assert_eq!(leaves.by_switch.iter().flatten().count(), 4);
         assert!(Leaves::of(&Graph::xgft(&[1, 2], &[1, 33]).unwrap()).is_none());
+        // Spines have as many links as there are leaves.
+        let of_tree = |leaves| Leaves::of(&Graph::xgft(&[1, leaves], &[1, 2]).unwrap());
+        let most = of_tree(1024).unwrap();
+        assert_eq!(most.of_host(HostId(1023)), 1023);
+        assert!(of_tree(1025).is_none() && of_tree(70_000).is_none());
     }
 }
