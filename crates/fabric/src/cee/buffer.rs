@@ -1,7 +1,7 @@
 //! The receiving side of links: the buffer behind each input, its thresholds, and the priorities
 //! that the input has asked its sender to pause.
 
-use sluicegate_core::number::{narrow, whole};
+use sluicegate_core::number::{at_most, narrow, whole};
 use sluicegate_pfc::Span;
 
 use super::{Buffer, CeeConfig, PRIORITIES, Pause, PortSpec, port::OutputPorts};
@@ -94,11 +94,13 @@ impl InputBuffers {
             pausing: vec![[0; PRIORITIES]; switches],
         };
         for (port, spec) in PortId::enumerate(specs) {
-            let headroom_bytes = headroom_bytes(config, specs, port, out.is_cut(port));
-            let lossless_bytes = lossless_bytes(config, narrow::<u32>(headroom_bytes));
+            // Of switches it is bounded where a scenario is read; a host holds frames no longer than
+            // it takes to hand them on, whatever its link could still bring.
+            let headroom_bytes = at_most(headroom_bytes(config, specs, port, out.is_cut(port)));
+            let lossless_bytes = lossless_bytes(config, headroom_bytes);
             buffers.inputs.push(Input {
-                headroom_bytes: narrow::<u32>(headroom_bytes),
-                lossless_bytes: u32::try_from(lossless_bytes).unwrap_or(u32::MAX),
+                headroom_bytes,
+                lossless_bytes: at_most(lossless_bytes),
                 switch: match spec.far {
                     Node::Switch(switch) => Some(switch),
                     Node::Host(_) => None,

@@ -172,3 +172,23 @@ fn an_input_is_quiet_up_to_what_it_has_held_before_and_never_above_xoff() {
     assert_eq!(buffers.held_bytes(FIRST, 3), 3_000);
     assert!(!buffers.input_mut(SECOND).stays_quiet(3, BYTES));
 }
+
+/// As a link of 10 Tb/s between two hosts, without a switch whose buffer a scenario would bound.
+#[test]
+fn a_headroom_of_more_than_4_gb_is_all_that_can_be_counted() {
+    let config = CeeConfig {
+        pfc: lossless(3_000, None),
+        ..CeeConfig::default()
+    };
+    let mut specs = specs();
+    specs.truncate(2);
+    for (spec, far) in specs.iter_mut().zip([1, 0]) {
+        spec.far = Node::Host(HostId(far));
+        (spec.rate_bps, spec.propagation_ps) = (10_000_000_000_000, 5_000_000_000);
+    }
+    specs[1].near = Node::Host(HostId(1));
+    let out = OutputPorts::new(&config, &specs, 0, 1);
+    let mut buffers = InputBuffers::new(&config, &specs, &out, 0);
+    assert_eq!(buffers.headroom_bytes(FIRST), u32::MAX.into());
+    assert_eq!(buffers.has_no_room(share(FIRST, 3), || 0), None);
+}
