@@ -2,9 +2,14 @@
 //!
 //! Rates, quantiles and derived figures become medians over the repeats. Counters (packets, drops,
 //! marks, retransmissions, samples) are summed, so that a drop in one run of three still shows and
-//! ratios of counters stay right. Extremes stay extremes.
+//! ratios of counters stay right. Extremes stay extremes. What one run has not measured, all of them
+//! have not, for the others alone would look better; but queues that no packet met, and classes and
+//! deadlines of which a run had nothing, are left out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    hash::Hash,
+};
 
 use crate::{
     results::{
@@ -163,26 +168,32 @@ fn keyed<T, U>(
 
 /// Merges elements with the same key, in the order in which they come first: a link may be listed
 /// by some runs only.
-fn aligned<T, K: PartialEq>(
+fn aligned<T, K: Eq + Hash>(
     runs: &[VariantResult],
     of: impl Fn(&VariantResult) -> &Vec<T>,
     key: impl Fn(&T) -> K,
     merge: impl Fn(&[&T]) -> T,
 ) -> Vec<T> {
-    let mut groups: Vec<(K, Vec<&T>)> = Vec::new();
+    let mut places: HashMap<K, usize> = HashMap::new();
+    let mut groups: Vec<Vec<&T>> = Vec::new();
     for element in runs.iter().flat_map(|run| of(run).iter()) {
-        let of_element = key(element);
-        match groups.iter_mut().find(|(key, _)| *key == of_element) {
-            Some((_, same)) => same.push(element),
-            None => groups.push((of_element, vec![element])),
+        let place = *places.entry(key(element)).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some(same) => same.push(element),
+            None => groups.push(vec![element]),
         }
     }
-    groups.iter().map(|(_, same)| merge(same)).collect()
+    groups.iter().map(|same| merge(same)).collect()
 }
 
 /// `all` is not empty.
 fn medians<T>(all: &[&T], of: impl Fn(&T) -> f64) -> f64 {
     known_median(all, |one| Some(of(one))).unwrap_or(0.0)
+}
+
+/// `None` if one has not measured it.
+fn whole_median<T>(all: &[&T], of: impl Fn(&T) -> Option<f64>) -> Option<f64> {
+    median(&all.iter().map(|one| of(one)).collect::<Option<Vec<_>>>()?)
 }
 
 /// Of those that measured it; `None` if none did.
@@ -193,6 +204,12 @@ fn known_median<T>(all: &[&T], of: impl Fn(&T) -> Option<f64>) -> Option<f64> {
 /// Of those that measured it; `None` if none did.
 fn known_max<T>(all: &[&T], of: impl Fn(&T) -> Option<f64>) -> Option<f64> {
     all.iter().filter_map(|one| of(one)).reduce(f64::max)
+}
+
+/// `None` if one has not measured it.
+fn whole_max<T>(all: &[&T], of: impl Fn(&T) -> Option<f64>) -> Option<f64> {
+    let values: Option<Vec<f64>> = all.iter().map(|one| of(one)).collect();
+    values?.into_iter().reduce(f64::max)
 }
 
 /// `None` if a run has not counted: the sum would be too small.
@@ -209,13 +226,10 @@ fn merge_flow(all: &[&FlowResult]) -> FlowResult {
         goodput_bps: medians(all, |flow| flow.goodput_bps),
         retransmits: known_sum(all, |flow| flow.retransmits),
         timeouts: known_sum(all, |flow| flow.timeouts),
-        srtt_us: known_median(all, |flow| flow.srtt_us),
+        srtt_us: whole_median(all, |flow| flow.srtt_us),
         cwnd_max_bytes: all.iter().filter_map(|flow| flow.cwnd_max_bytes).max(),
         cwnd_cuts: known_sum(all, |flow| flow.cwnd_cuts),
-        stalled_us: match all.iter().any(|flow| flow.stalled_us.is_none()) {
-            true => None,
-            false => known_max(all, |flow| flow.stalled_us),
-        },
+        stalled_us: whole_max(all, |flow| flow.stalled_us),
         datagrams: merge_datagrams(all),
         ..all[0].clone()
     }
@@ -239,34 +253,22 @@ fn merge_datagrams(all: &[&FlowResult]) -> Option<Datagrams> {
     })
 }
 
-/// Times are medians of the runs that have them; operations are summed.
+/// Times are medians, if all runs have them: one in which the program has not ended has taken
+/// longer than any other. Operations are summed.
 fn merge_program(all: &[&ProgramResult]) -> ProgramResult {
-    let known = |of: &dyn Fn(&ProgramResult) -> Option<f64>| known_median(all, of);
-    let of_path = |of: fn(&CriticalPath) -> f64| {
-        known(&|one| one.critical_path.as_ref().map(of)).unwrap_or(0.0)
-    };
-    let phases: BTreeSet<&String> = all.iter().flat_map(|one| one.phases_s.keys()).collect();
-    let phase = |name: &&String| known(&|one| one.phases_s.get(*name).copied()).unwrap_or(0.0);
-    let whole = all.iter().find_map(|one| one.critical_path.as_ref());
+    let phase = |name: &String| whole_median(all, |one| one.phases_s.get(name).copied());
     ProgramResult {
         operations: sums(all, |one| one.operations),
         ended: sums(all, |one| one.ended),
         unreceived: sums(all, |one| one.unreceived),
-        completion_s: known(&|one| one.completion_s),
-        phases_s: phases
-            .iter()
-            .map(|name| ((*name).clone(), phase(name)))
+        completion_s: whole_median(all, |one| one.completion_s),
+        phases_s: (all[0].phases_s.keys())
+            .filter_map(|name| Some((name.clone(), phase(name)?)))
             .collect(),
         computing_s: medians(all, |one| one.computing_s),
         waiting_s: medians(all, |one| one.waiting_s),
         waiting_max_s: medians(all, |one| one.waiting_max_s),
-        critical_path: whole.map(|whole| CriticalPath {
-            computing_s: of_path(|path| path.computing_s),
-            network_s: of_path(|path| path.network_s),
-            computations: of_path(|path| path.computations as f64) as u64,
-            messages: of_path(|path| path.messages as f64) as u64,
-            longest: whole.longest.clone(),
-        }),
+        critical_path: merge_path(all),
         waits: all
             .iter()
             .flat_map(|one| one.waits.iter().cloned())
@@ -279,14 +281,27 @@ fn merge_program(all: &[&ProgramResult]) -> ProgramResult {
     }
 }
 
+/// The longest steps are those of the first run.
+fn merge_path(all: &[&ProgramResult]) -> Option<CriticalPath> {
+    let paths = all.iter().map(|one| one.critical_path.as_ref());
+    let paths: Vec<&CriticalPath> = paths.collect::<Option<_>>()?;
+    Some(CriticalPath {
+        computing_s: medians(&paths, |path| path.computing_s),
+        network_s: medians(&paths, |path| path.network_s),
+        computations: medians(&paths, |path| path.computations as f64) as u64,
+        messages: medians(&paths, |path| path.messages as f64) as u64,
+        longest: paths.first()?.longest.clone(),
+    })
+}
+
 fn merge_rtt(runs: &[VariantResult]) -> Quantiles {
     let all: Vec<&Quantiles> = runs.iter().map(|run| &run.rtt_us).collect();
     Quantiles {
         count: sums(&all, |rtt| rtt.count),
-        p50: known_median(&all, |rtt| rtt.p50),
-        p99: known_median(&all, |rtt| rtt.p99),
-        p999: known_median(&all, |rtt| rtt.p999),
-        max: known_max(&all, |rtt| rtt.max),
+        p50: whole_median(&all, |rtt| rtt.p50),
+        p99: whole_median(&all, |rtt| rtt.p99),
+        p999: whole_median(&all, |rtt| rtt.p999),
+        max: whole_max(&all, |rtt| rtt.max),
     }
 }
 
@@ -316,9 +331,9 @@ fn merge_missed(all: &[&FctQuantiles]) -> Option<f64> {
 fn merge_goodput(all: &[&Goodput]) -> Goodput {
     Goodput {
         sum: medians(all, |goodput| goodput.sum),
-        mean: known_median(all, |goodput| goodput.mean),
-        jain: known_median(all, |goodput| goodput.jain),
-        max: known_median(all, |goodput| goodput.max),
+        mean: whole_median(all, |goodput| goodput.mean),
+        jain: whole_median(all, |goodput| goodput.jain),
+        max: whole_median(all, |goodput| goodput.max),
     }
 }
 
@@ -432,6 +447,52 @@ mod tests {
         assert_eq!((merged.count, merged.p99), (3, Some(7.0)));
         let merged = merge_fct(&[&good, &stuck]);
         assert_eq!((merged.count, merged.unfinished, merged.p99), (3, 2, None));
+    }
+
+    #[test]
+    fn a_run_that_has_not_measured_leaves_no_median() {
+        let program = |completion_s: Option<f64>| ProgramResult {
+            completion_s,
+            phases_s: (completion_s.iter())
+                .map(|it| ("one".to_owned(), *it))
+                .collect(),
+            critical_path: completion_s.map(|network_s| CriticalPath {
+                network_s,
+                ..CriticalPath::default()
+            }),
+            ..ProgramResult::default()
+        };
+        let with = |completion_s: Option<f64>| {
+            let mut outcome = run(10.0, 0, 5.0);
+            let result = &mut outcome.result;
+            result.programs = [("p".to_owned(), program(completion_s))].into();
+            result.flows[0].srtt_us = completion_s;
+            result.goodput_bps.jain = completion_s;
+            if completion_s.is_none() {
+                result.rtt_us = Quantiles::default();
+            }
+            outcome
+        };
+        let figures = |completions: [Option<f64>; 3]| {
+            let result = repeats(completions.map(with).into()).result;
+            let program = &result.programs["p"];
+            let path = program.critical_path.as_ref();
+            [
+                program.completion_s,
+                program.phases_s.get("one").copied(),
+                path.map(|path| path.network_s),
+                result.flows[0].srtt_us,
+                result.goodput_bps.jain,
+                result.rtt_us.p50.map(|_| 2.0),
+                result.rtt_us.max.map(|_| 2.0),
+            ]
+        };
+        assert_eq!(figures([3.0, 1.0, 2.0].map(Some)), [Some(2.0); 7]);
+        for at in 0..3 {
+            let mut completions = [Some(1.0); 3];
+            completions[at] = None;
+            assert_eq!(figures(completions), [None; 7], "{at}");
+        }
     }
 
     #[test]
