@@ -124,6 +124,9 @@ pub struct Measured {
     pub outside: BTreeMap<String, u64>,
 }
 
+/// Figures that a note names at most.
+const NAMED_MAX: usize = 5;
+
 impl Plan {
     /// The figures of a run that its tables and expectations need.
     pub fn figures_of(&self, result: &VariantResult) -> BTreeMap<String, f64> {
@@ -176,6 +179,8 @@ impl Plan {
         }
         let cells = self.cell_results(&runs);
         let (expectations, published) = self.evaluate(&runs);
+        let mut notes = self.said();
+        notes.extend(partly_measured(&cells, &runs));
         Outcome {
             schema: SCHEMA,
             scenario: self.name.clone(),
@@ -192,7 +197,7 @@ impl Plan {
             cells,
             failed,
             outside,
-            notes: self.said(),
+            notes,
             runs,
         }
     }
@@ -271,6 +276,24 @@ impl Plan {
         }
         notes
     }
+}
+
+/// A note of figures whose means are of some runs of a cell, because others did not measure them.
+fn partly_measured(cells: &[CellResult], runs: &[RunFigures]) -> Option<String> {
+    let mut counts = vec![0; cells.len()];
+    runs.iter().for_each(|run| counts[run.cell] += 1);
+    let mut found: BTreeMap<&str, usize> = BTreeMap::new();
+    for (cell, count) in cells.iter().zip(counts) {
+        let partly = cell.figures.iter().filter(|(_, it)| it.summary.n < count);
+        partly.for_each(|(name, _)| *found.entry(name).or_default() += 1);
+    }
+    let mut names: Vec<String> = (found.iter().take(NAMED_MAX))
+        .map(|(name, cells)| format!("{name} (cells: {cells})"))
+        .collect();
+    let others = found.len() - names.len();
+    names.extend((others > 0).then(|| format!("{others} others")));
+    let why = "some runs of a cell did not measure it; its mean is that of the `n` others";
+    (!names.is_empty()).then(|| format!("{}: {why}", names.join(", ")))
 }
 
 impl Outcome {

@@ -361,6 +361,34 @@ fn deadlocks_that_a_line_tells_of_are_not_outside() {
 }
 
 #[test]
+fn a_mean_of_some_runs_of_a_cell_is_noted() {
+    let text = format!("{BASE}[sweep]\nrepeat = 3\n");
+    let plan = plan("partly", &text, &["network.mtu=1500"], &[]).unwrap();
+    let notes = |unmeasured: usize| {
+        let run = |(number, seed): (usize, &u64)| {
+            let names = ["rtt_us.p50"].iter().skip(usize::from(number < unmeasured));
+            Measured {
+                cell: 0,
+                seed: *seed,
+                figures: Ok(names.map(|name| ((*name).to_owned(), 1.0)).collect()),
+                outside: Default::default(),
+            }
+        };
+        let measured = plan.seeds.iter().enumerate().map(run).collect();
+        plan.outcome(measured, "1", "b").notes
+    };
+    assert_eq!(
+        notes(1),
+        [
+            "rtt_us.p50 (cells: 1): some runs of a cell did not measure it; its mean is that of the \
+             `n` others"
+        ]
+    );
+    // None has it, or all have.
+    assert_eq!((notes(3), notes(0)), (Vec::new(), Vec::new()));
+}
+
+#[test]
 fn tables_do_not_depend_on_the_order_of_runs() {
     let text = format!(
         "{BASE}[sweep]\nrepeat = 3\nfigures = ['goodput_bps.sum']\n[sweep.expect]\nmore = 'every goodput_bps.sum[network.mtu=9000] > goodput_bps.sum[network.mtu=1500]'\n"
