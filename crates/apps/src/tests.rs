@@ -548,7 +548,8 @@ fn a_long_message_waits_for_its_receive() {
     assert_eq!(partners(&reports), (None, Some((0, 0))));
 }
 
-/// Before and after its receive, long and short, of a rank that has other partners and of one alone.
+/// Before and after its receive, long and short, of a rank that has other partners and of one
+/// alone.
 #[test]
 fn a_message_to_itself_takes_no_time_and_matches_by_tag_and_order() {
     let text = "num_ranks 2\n\

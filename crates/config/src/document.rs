@@ -22,7 +22,8 @@ use crate::{
 struct Source {
     name: String,
     text: String,
-    /// Where lines begin, once a place is asked for: a file may have a problem in each of its lines.
+    /// Where lines begin, once a place is asked for: a file may have a problem in each of its
+    /// lines.
     lines: OnceLock<Vec<usize>>,
 }
 

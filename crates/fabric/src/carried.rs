@@ -41,7 +41,8 @@ impl Period {
     }
 
     /// Checks that the frames since the beginning of the period had time enough. A port that has
-    /// been idle may be ahead by `burst_ps`. Times of frames are whole ps of rounded times of bytes.
+    /// been idle may be ahead by `burst_ps`. Times of frames are whole ps of rounded times of
+    /// bytes.
     ///
     /// # Errors
     /// What the port has sent, and how long that takes.

@@ -13,8 +13,8 @@ pub(crate) struct Row<'a> {
     pub scenario: &'a str,
     /// Variant.
     pub variant: &'a str,
-    /// The measured quantity, with its unit: `rtt_us`, `fct_us`, `fct_unfinished`, `goodput_bps`, `queue_bytes`,
-    /// `enforced_window_bytes`, `tenant_cwnd_bytes`, `alpha`.
+    /// The measured quantity, with its unit: `rtt_us`, `fct_us`, `fct_unfinished`, `goodput_bps`,
+    /// `queue_bytes`, `enforced_window_bytes`, `tenant_cwnd_bytes`, `alpha`.
     pub quantity: &'static str,
     /// Flow, link or FCT class; empty for RTT samples.
     pub name: &'a str,

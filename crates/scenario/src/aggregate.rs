@@ -2,9 +2,9 @@
 //!
 //! Rates, quantiles and derived figures become medians over the repeats. Counters (packets, drops,
 //! marks, retransmissions, samples) are summed, so that a drop in one run of three still shows and
-//! ratios of counters stay right. Extremes stay extremes. What one run has not measured, all of them
-//! have not, for the others alone would look better; but queues that no packet met, and classes and
-//! deadlines of which a run had nothing, are left out.
+//! ratios of counters stay right. Extremes stay extremes. What one run has not measured, all of
+//! them have not, for the others alone would look better; but queues that no packet met, and
+//! classes and deadlines of which a run had nothing, are left out.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

@@ -4,8 +4,8 @@
 //! Public files of this kind differ in ways that silently change an experiment: sizes in bytes or
 //! packets, probabilities up to 1 or up to 100, a mean on the first line. Here the header must say
 //! `bytes,cdf`, and whatever could be read in two ways is refused. Equal neighbours can be read in
-//! one way only: rows of one probability are a range that nothing falls into, rows of one size are a
-//! probability of exactly that size.
+//! one way only: rows of one probability are a range that nothing falls into, rows of one size are
+//! a probability of exactly that size.
 
 use sluicegate_config::Problem;
 

@@ -31,9 +31,9 @@ impl Traffic {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// By pair, the port that it listens on, counted from [`Traffic::port`]. Each pair has one of its
-    /// own, in their order. Where pairs share ports, each receiver counts for itself, so that only
-    /// its address and the port tell the pair.
+    /// By pair, the port that it listens on, counted from [`Traffic::port`]. Each pair has one of
+    /// its own, in their order. Where pairs share ports, each receiver counts for itself, so that
+    /// only its address and the port tell the pair.
     pub fn port_numbers(&self) -> Vec<u32> {
         let has_one = match self.kind {
             TrafficKind::Queries { .. } => true,

@@ -314,8 +314,8 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
         })
     }
 
-    /// Lets the actors begin that begin together with others, if all of their traffic could. Returns
-    /// whether some are left.
+    /// Lets the actors begin that begin together with others, if all of their traffic could.
+    /// Returns whether some are left.
     pub fn set_off(&mut self) -> bool {
         let now_ns = self.now_ps() / 1_000;
         let mut ready: BTreeMap<u32, bool> = BTreeMap::new();
@@ -356,7 +356,8 @@ impl<A: Actor + Send, F: PacketFabric> Engine<A, F> {
     }
 
     /// Checks that no host has received more payload than the links and ports to it have carried in
-    /// frames. Stacks count payload, ports the length of frames, which says how long a link is busy.
+    /// frames. Stacks count payload, ports the length of frames, which says how long a link is
+    /// busy.
     fn account_for_payload(&self) -> Result<()> {
         let mut carried_bytes = vec![0; self.parts[0].net.hosts.len()];
         for port in PortId::first(self.layout.next_hops.len()) {

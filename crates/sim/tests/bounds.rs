@@ -4,8 +4,9 @@ use proptest::prelude::*;
 
 use crate::support::run;
 
-/// Four senders to one host over links of this rate, for the time of so many bits. All of the run is
-/// measured: what waits for a lost segment at the end of a warm-up would count as received later.
+/// Four senders to one host over links of this rate, for the time of so many bits. All of the run
+/// is measured: what waits for a lost segment at the end of a warm-up would count as received
+/// later.
 fn incast(rate: u64, bits: u64, mtu: u32, segments: u32, ip: u32) -> String {
     let duration_ns = bits * 1_000_000 / (rate / 1_000);
     format!(

@@ -40,7 +40,8 @@ impl Cee {
 
     /// Checks that buffers, queues and adapters count the bytes of the frames in them, that none
     /// holds more than its bound, that ports know their paused priorities, and that none has sent
-    /// more than its rate allows. `in_stacks` gives the bytes on their way down the stack to each adapter.
+    /// more than its rate allows. `in_stacks` gives the bytes on their way down the stack to each
+    /// adapter.
     ///
     /// # Errors
     /// The first difference.

@@ -94,8 +94,8 @@ impl InputBuffers {
             pausing: vec![[0; PRIORITIES]; switches],
         };
         for (port, spec) in PortId::enumerate(specs) {
-            // Of switches it is bounded where a scenario is read; a host holds frames no longer than
-            // it takes to hand them on, whatever its link could still bring.
+            // Of switches it is bounded where a scenario is read; a host holds frames no longer
+            // than it takes to hand them on, whatever its link could still bring.
             let headroom_bytes = at_most(headroom_bytes(config, specs, port, out.is_cut(port)));
             let lossless_bytes = lossless_bytes(config, headroom_bytes);
             buffers.inputs.push(Input {

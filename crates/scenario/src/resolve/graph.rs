@@ -130,9 +130,9 @@ fn add_nodes<'a>(
     nodes
 }
 
-/// Reports nodes with several neighbours that are named like hosts, such as h2 beside h1: hosts with
-/// two adapters are no switches, and would carry the traffic of others as such. False if there are
-/// any.
+/// Reports nodes with several neighbours that are named like hosts, such as h2 beside h1: hosts
+/// with two adapters are no switches, and would carry the traffic of others as such. False if there
+/// are any.
 fn refuse_dual_homed<'a>(
     entries: &[Table<'a>],
     ends: &[Ends<'a>],

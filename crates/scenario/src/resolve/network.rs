@@ -54,9 +54,9 @@ const CHAIN_MAX: u32 = 4096;
 /// Most levels of a tree: with two children each they have more than [`HOSTS_MAX`] hosts.
 const LEVELS_MAX: u32 = 16;
 
-/// Smallest MTU over IPv4 in bytes: headers of IP and TCP (40), all options (40), and the 8 bytes of
-/// data that Linux leaves a segment at least (`tcp_min_snd_mss`). IPv4 itself allows 68, into which
-/// an acknowledgement with SACK blocks does not fit.
+/// Smallest MTU over IPv4 in bytes: headers of IP and TCP (40), all options (40), and the 8 bytes
+/// of data that Linux leaves a segment at least (`tcp_min_snd_mss`). IPv4 itself allows 68, into
+/// which an acknowledgement with SACK blocks does not fit.
 const MTU_MIN_V4: u32 = 88;
 
 /// The same over IPv6, whose links carry so much (RFC 8200 section 5).
@@ -411,7 +411,8 @@ fn expand(table: &Table<'_>, network: &mut Network, defaults: &LinkDefaults) {
     }
 }
 
-/// A list of counts, each up to [`HOSTS_MAX`], and where it stands; `None`: what is wrong has been reported.
+/// A list of counts, each up to [`HOSTS_MAX`], and where it stands; `None`: what is wrong has been
+/// reported.
 fn degrees<'t>(table: &Table<'t>, key: &'static str) -> Option<(Item<'t>, Vec<u32>)> {
     let advice = "give one count for each level, from the hosts up";
     let Some(item) = table.get(key) else {

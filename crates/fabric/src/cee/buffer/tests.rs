@@ -188,7 +188,7 @@ fn a_headroom_of_more_than_4_gb_is_all_that_can_be_counted() {
     }
     specs[1].near = Node::Host(HostId(1));
     let out = OutputPorts::new(&config, &specs, 0, 1);
-    let mut buffers = InputBuffers::new(&config, &specs, &out, 0);
+    let buffers = InputBuffers::new(&config, &specs, &out, 0);
     assert_eq!(buffers.headroom_bytes(FIRST), u32::MAX.into());
     assert_eq!(buffers.has_no_room(share(FIRST, 3), || 0), None);
 }
