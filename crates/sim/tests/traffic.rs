@@ -140,6 +140,12 @@ fn what_is_under_way_at_the_end_is_not_lost() {
         assert!(counted.sent > 5 && underway < 3, "{counted:?}");
         assert_eq!(counted.lost, counted.sent - underway);
         assert_eq!(of_down, Some(1.0));
+        // What a link loses behind the last that arrived is lost, too.
+        let later = down.replace("at = '0s'", "at = '950us'");
+        let (counted, _) = loss(&later, threads);
+        let left = counted.sent - counted.received - counted.underway.unwrap();
+        assert!(counted.received > 2 && left > 2, "{counted:?}");
+        assert_eq!(counted.lost, left);
     }
 }
 

@@ -140,6 +140,14 @@ fn is_datagrams(variant: &Variant, flow: &Flow) -> bool {
     variant.traffic[flow.traffic].kind.is_datagrams()
 }
 
+/// Datagrams and their bytes without others.
+fn less(all: (u64, u64), others: (u64, u64)) -> (u64, u64) {
+    (
+        all.0.saturating_sub(others.0),
+        all.1.saturating_sub(others.1),
+    )
+}
+
 /// The fate of the datagrams of a flow.
 fn datagrams(reports: &[Report], flow: &Flow) -> Option<Datagrams> {
     let mut sent = reports.get(flow.from)?.datagrams_sent.iter();
@@ -149,29 +157,24 @@ fn datagrams(reports: &[Report], flow: &Flow) -> Option<Datagrams> {
     let DatagramsReceived {
         received, latest, ..
     } = received.cloned().unwrap_or_default();
-    // As RFC 3550 (A.3) counts; what is behind the latest may be on its way. If nothing ever
-    // arrived, not even what was sent before, all is lost but what is known to be on its way.
-    let underway = sent.underway.unwrap_or_default();
+    // Where nobody knows what is under way, as RFC 3550 (A.3) counts: what is behind the latest may
+    // be on its way. If nothing ever arrived, not even what was sent before, all is lost.
     let before = sent.before;
     let arrived = receiver(reports, flow).is_some_and(|receiver| receiver.total_bytes > 0);
-    let upto = latest.unwrap_or(match arrived {
-        true => before,
-        false => (
-            (before.0 + sent.sent.0).saturating_sub(underway.0),
-            (before.1 + sent.sent.1).saturating_sub(underway.1),
-        ),
-    });
-    let expected = (
-        upto.0.saturating_sub(before.0),
-        upto.1.saturating_sub(before.1),
-    );
+    let expected = match (sent.underway, latest) {
+        (Some(underway), _) => less(sent.sent, underway),
+        (None, Some(latest)) => less(latest, before),
+        (None, None) if arrived => (0, 0),
+        (None, None) => sent.sent,
+    };
+    let lost = less(expected, received);
     Some(Datagrams {
         sent: sent.sent.0,
         sent_bytes: sent.sent.1,
         received: received.0,
         received_bytes: received.1,
-        lost: expected.0.saturating_sub(received.0),
-        lost_bytes: expected.1.saturating_sub(received.1),
+        lost: lost.0,
+        lost_bytes: lost.1,
         underway: sent.underway.map(|underway| underway.0),
         socket_drops: sent.socket_drops.0,
         socket_dropped_bytes: sent.socket_drops.1,
