@@ -7,8 +7,10 @@
 //!
 //! A file is read into a tree that remembers where each value stands ([`document`]). A language
 //! reads the tree through [`table::Table`], which collects every error instead of stopping at the
-//! first, and refuses keys that it did not ask for. Quantities carry their [`units`].
+//! first, and refuses keys that it did not ask for. Quantities carry their [`units`]; a [`bound`]
+//! says why a number has its least and its most.
 
+pub mod bound;
 pub mod document;
 pub mod file;
 pub mod problem;

@@ -8,6 +8,7 @@
 use std::{cell::RefCell, ops::RangeInclusive};
 
 use crate::{
+    bound::{Bound, PRIORITIES, Quantity},
     document::{Entry, Node, Place, Value},
     problem::{Complaint, Sink},
 };
@@ -86,13 +87,34 @@ impl<'a> Item<'a> {
         None
     }
 
+    /// An integer or float of any size.
+    pub fn any_number(&self) -> Option<f64> {
+        match self.node.value {
+            Value::Integer(value) => Some(value as f64),
+            Value::Float(value) => Some(value),
+            _ => self.expected("a number"),
+        }
+    }
+
+    /// A number that its bound allows.
+    pub fn within<T: Quantity>(&self, bound: &Bound<T>) -> Option<T> {
+        let value = T::read(self)?;
+        self.allowed(value, bound)
+    }
+
+    /// `value`, which this says, if its bound allows it; else that is reported.
+    pub fn allowed<T: Quantity>(&self, value: T, bound: &Bound<T>) -> Option<T> {
+        if bound.allows(value) {
+            return Some(value);
+        }
+        let complaint = bound.complaint(value);
+        self.complain(complaint.reason, complaint.advice);
+        None
+    }
+
     /// An integer or float within bounds.
     pub fn number(&self, range: RangeInclusive<f64>) -> Option<f64> {
-        let value = match self.node.value {
-            Value::Integer(value) => value as f64,
-            Value::Float(value) => value,
-            _ => return self.expected("a number"),
-        };
+        let value = self.any_number()?;
         if range.contains(&value) {
             return Some(value);
         }
@@ -182,7 +204,7 @@ impl<'a> Item<'a> {
     /// Priorities of IEEE 802.1Q, 0 to 7: bit p is set if the item is priority p or a list with it.
     pub fn priorities(&self) -> u8 {
         let one = |bits: u8, item: &Item<'_>| {
-            let Some(priority) = item.integer(0..=7) else {
+            let Some(priority) = item.within(&PRIORITIES) else {
                 return bits;
             };
             let bit = 1 << priority;
@@ -285,6 +307,11 @@ impl<'a> Table<'a> {
     /// [`Item::number`] of `key`.
     pub fn number(&self, key: &'static str, range: RangeInclusive<f64>) -> Option<f64> {
         self.get(key)?.number(range)
+    }
+
+    /// [`Item::within`] of `key`.
+    pub fn within<T: Quantity>(&self, key: &'static str, bound: &Bound<T>) -> Option<T> {
+        self.get(key)?.within(bound)
     }
 
     /// [`Item::parse`] of `key`.
