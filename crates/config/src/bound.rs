@@ -122,8 +122,12 @@ impl<T: Quantity> Bound<T> {
     }
 
     /// The part of it from `least` on.
-    pub fn from(self, least: T) -> Self {
-        let least = if least > self.least { least } else { self.least };
+    pub fn at_least(self, least: T) -> Self {
+        let least = if least > self.least {
+            least
+        } else {
+            self.least
+        };
         Self { least, ..self }
     }
 
@@ -154,7 +158,11 @@ impl<T: Quantity> Bound<T> {
             false => self.most.text(),
         };
         let (keys, least) = (keys.join(", "), self.least.text());
-        format!("| {keys} | {} | {least} | {most} | {} |", T::KIND, self.reason)
+        format!(
+            "| {keys} | {} | {least} | {most} | {} |",
+            T::KIND,
+            self.reason
+        )
     }
 }
 
@@ -224,9 +232,9 @@ mod tests {
 
     #[test]
     fn a_part_does_not_go_beyond_the_whole() {
-        let part = COUNT.from(0).up_to(9);
+        let part = COUNT.at_least(0).up_to(9);
         assert_eq!((part.least, part.most), (1, 8));
-        let part = COUNT.from(2).up_to(3);
+        let part = COUNT.at_least(2).up_to(3);
         assert_eq!((part.least, part.most), (2, 3));
     }
 }

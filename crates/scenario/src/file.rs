@@ -18,6 +18,7 @@ use sluicegate_config::{
 };
 
 use crate::{
+    bounds,
     expect::Expectation,
     experiment::{Experiment, Variant},
     figures::Figure,
@@ -166,7 +167,7 @@ fn read_tree(
         mirrors: root.text("mirrors").map(str::to_owned),
         file: path.display().to_string(),
         seed: read_seed(&root, options),
-        repeats: bounded(&root, "repeats", 1, 1000).unwrap_or(1),
+        repeats: root.within("repeats", &bounds::REPEATS).unwrap_or(1) as u32,
         variants: Vec::new(),
         expectations: Vec::new(),
         published: Vec::new(),
@@ -237,11 +238,6 @@ fn as_run(tree: &Node, path: &Path, options: &Options) -> Result<String, Problem
     inherit::to_text(&tree, path)
 }
 
-fn bounded(table: &Table<'_>, key: &'static str, low: u32, high: u32) -> Option<u32> {
-    let value = table.integer(key, i64::from(low)..=i64::from(high))?;
-    u32::try_from(value).ok()
-}
-
 fn read_name(root: &Table<'_>, path: &Path) -> String {
     let Some(item) = root.get("name") else {
         return stem(path);
@@ -254,7 +250,7 @@ fn read_name(root: &Table<'_>, path: &Path) -> String {
 }
 
 fn read_seed(root: &Table<'_>, options: &Options) -> u64 {
-    let seed = root.integer("seed", 0..=i64::MAX).unwrap_or(1);
+    let seed = root.within("seed", &bounds::SEED).unwrap_or(1);
     options.seed.unwrap_or(seed.unsigned_abs())
 }
 

@@ -13,6 +13,7 @@
 //! has what is run with half and double of a value.
 
 pub mod aggregate;
+mod bounds;
 pub mod calibration;
 pub mod cdf;
 mod claim;

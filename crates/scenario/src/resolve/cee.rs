@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_config::{
+    bound::Bytes,
     problem::Complaint,
     table::{Item, Table},
     units::{format_bytes, format_rate, parse_bytes},
@@ -14,10 +15,11 @@ use sluicegate_fabric::cee::{
 };
 
 use super::{
-    ETHERNET_BYTES, delay, duration,
-    network::{allowed_size, read_rate, read_size},
+    ETHERNET_BYTES, delay,
+    network::{read_rate, read_size},
     ps,
 };
+use crate::bounds;
 use crate::experiment::{Action, Link, Node, SwitchId, Variant};
 
 /// How long a neighbour may take to obey where nothing is said: 6144 bit times at 10 Gb/s (802.1Q
@@ -76,7 +78,13 @@ fn read_adapter(table: &Table<'_>) -> Option<u64> {
     })?;
     match bytes {
         None => Some(CeeConfig::UNLIMITED),
-        Some(bytes) => allowed_size(&item, bytes, "or be \"unlimited\""),
+        Some(bytes) if bounds::SIZE.allows(Bytes(bytes)) => Some(bytes),
+        Some(bytes) => {
+            let complaint = bounds::SIZE.complaint(Bytes(bytes));
+            let reason = format!("{}; or be \"unlimited\"", complaint.reason);
+            item.complain(reason, complaint.advice);
+            None
+        }
     }
 }
 
@@ -101,7 +109,7 @@ fn read_buffer(table: &Table<'_>) -> Buffer {
     }
     Buffer::Shared {
         bytes: bytes.unwrap_or(4_000_000),
-        alpha: table.number("alpha", 0.001..=1024.0).unwrap_or(1.0),
+        alpha: table.within("alpha", &bounds::ALPHA).unwrap_or(1.0),
     }
 }
 
@@ -174,20 +182,26 @@ fn read_qcn(table: Table<'_>, (routing, own): (Routing, &[(u8, Routing)])) -> Qc
     let rate = |key, default| read_rate(&table, key).unwrap_or(default);
     let params = QcnParams {
         set_point_bytes: size("set_point", preset.set_point_bytes),
-        weight: table.number("weight", 0.0..=64.0).unwrap_or(preset.weight),
+        weight: table
+            .within("weight", &bounds::QCN_WEIGHT)
+            .unwrap_or(preset.weight),
         interval_bytes: size("interval", preset.interval_bytes),
         sampling: (table.choice("sampling", &samplings)).unwrap_or(preset.sampling),
-        gain: table.number("gain", 0.0..=1.0).unwrap_or(preset.gain),
+        gain: table
+            .within("gain", &bounds::QCN_GAIN)
+            .unwrap_or(preset.gain),
         min_decrease: table
-            .number("min_decrease", 0.0..=1.0)
+            .within("min_decrease", &bounds::QCN_MIN_DECREASE)
             .unwrap_or(preset.min_decrease),
         min_rate_bps: rate("min_rate", preset.min_rate_bps),
         active_increase_bps: rate("active_increase", preset.active_increase_bps),
         hyper_increase_bps: rate("hyper_increase", preset.hyper_increase_bps),
         byte_limit: size("byte_limit", preset.byte_limit),
-        timer_ps: duration(&table, "timer").map_or(preset.timer_ps, ps),
+        timer_ps: table
+            .within("timer", &bounds::QCN_TIMER)
+            .map_or(preset.timer_ps, ps),
         fast_recovery: table
-            .integer("fast_recovery", 1..=100)
+            .within("fast_recovery", &bounds::QCN_FAST_RECOVERY)
             .map_or(preset.fast_recovery, |cycles| cycles as u32),
         extra_fast_recovery: table
             .boolean("extra_fast_recovery")
@@ -206,12 +220,9 @@ fn read_qcn(table: Table<'_>, (routing, own): (Routing, &[(u8, Routing)])) -> Qc
             );
         }
     }
-    if !(1_000_000..=10_000_000_000_000).contains(&params.timer_ps) {
-        complain(&table, "timer", "must lie between 1us and 10s", "");
-    }
     let priorities = read_priorities(&table, u8::MAX);
     let notification_priority = table
-        .integer("notification_priority", 0..=7)
+        .within("notification_priority", &bounds::PRIORITY)
         .map_or(notification_priority, |priority| priority as u8);
     let rate_limiters = table.boolean("rate_limiters");
     let is_r3c2 = |routing: &Routing| matches!(routing, Routing::R3c2(_));
@@ -269,7 +280,9 @@ fn read_ets(table: Table<'_>) -> EtsConfig {
 
 /// A class, and whether it has the rest of the priorities; `taken` are those of classes before.
 fn read_class(own: &Table<'_>, taken: u8) -> (EtsClass, bool) {
-    let share = own.integer("share", 1..=100).map(|share| share as u32);
+    let share = own
+        .within("share", &bounds::SHARE)
+        .map(|share| share as u32);
     let mut class = EtsClass {
         priorities: 0,
         share,

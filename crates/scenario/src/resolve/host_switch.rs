@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use sluicegate_config::{document::Value, table::Table, units::parse_rate};
+use sluicegate_config::{bound::Rate, document::Value, table::Table};
 
 use super::{
     ETHERNET_BYTES, duration,
     network::{read_rate, read_size},
 };
 use crate::{
+    bounds,
     experiment::{HostId, Node, Variant},
     host_switch::{HostSwitch, headroom_bytes},
 };
@@ -46,13 +47,8 @@ pub fn read(network: &Table<'_>) -> Option<HostSwitch> {
 
 /// Like other rates, but a processor may also be faster than any link.
 fn read_forwarding(table: &Table<'_>) -> Option<u64> {
-    let item = table.get("rate")?;
-    let rate = item.parse(parse_rate)?;
-    if rate < 100_000 {
-        item.complain("must be 100Kbit at least", "leave it out for no limit");
-        return None;
-    }
-    Some(rate)
+    let Rate(rate_bps) = table.within("rate", &bounds::FORWARDING)?;
+    Some(rate_bps)
 }
 
 /// Bit p: priority p is lossless.

@@ -21,6 +21,7 @@ use sluicegate_config::{
 use sluicegate_fabric::{Graph, Routes};
 
 use crate::{
+    bounds,
     experiment::{
         Action, GuestKernel, Interval, LabFabric, LabOptions, LabSwitch, SimOptions, Sockets,
         Steering, Variant,
@@ -51,9 +52,6 @@ pub struct Checks<'a> {
 
 /// A frame's header; it counts on links and in buffers.
 const ETHERNET_BYTES: u32 = 14;
-
-/// Longest delay on the way of a packet: beyond what any network has.
-const DELAY_MAX: Duration = Duration::from_secs(10);
 
 /// Advice on times of a scenario.
 const TIMES_ADVICE: &str = "times count from the start of the run, warm-up included";
@@ -231,13 +229,10 @@ fn wake(sim: &Table<'_>) -> Vec<Duration> {
     };
     let parsed = item.list().unwrap_or_default().into_iter();
     let quantiles: Vec<Duration> = parsed
-        .filter_map(|item| item.parse(parse_duration))
+        .filter_map(|item| item.within(&bounds::DELAY))
         .collect();
     if !quantiles.is_sorted() {
         item.complain("quantiles must not fall", "write the smallest first");
-    }
-    if quantiles.last().is_some_and(|last| *last > DELAY_MAX) {
-        item.complain("must not be above 10s", "");
     }
     quantiles
 }
@@ -252,11 +247,7 @@ fn complain_of(table: &Table<'_>, key: &'static str, reason: &str) {
 /// A delay on the way of packets, in a run that takes `total`.
 fn delay(table: &Table<'_>, key: &'static str, total: Duration) -> Option<Duration> {
     let item = table.get(key)?;
-    let delay = item.parse(parse_duration)?;
-    if delay > DELAY_MAX {
-        item.complain("must not be above 10s", "");
-        return None;
-    }
+    let delay = item.within(&bounds::DELAY)?;
     if delay >= total && !total.is_zero() {
         let reason = format!("nothing arrives before the run ends, after {total:?}");
         item.complain(reason, "choose a shorter delay, or a longer `duration`");

@@ -1,10 +1,10 @@
 //! `[network]`: topologies, links, marking, and which links the experiment is about.
 
-use std::{collections::HashMap, ops::RangeInclusive, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use sluicegate_config::{
+    bound::{Bound, Bytes, Rate},
     table::{Item, Table, nearest},
-    units::{format_rate, parse_bytes, parse_rate},
 };
 
 use sluicegate_core::aqm::Aqm;
@@ -16,6 +16,7 @@ use sluicegate_fabric::{
 
 use super::{cee, delay, duration, graph, host_switch, routing, select};
 use crate::{
+    bounds::{self, HOSTS_MAX},
     experiment::{self, Host, ImpairmentChange, Link, Switch, TrafficKind, Variant},
     host_switch::HostSwitch,
 };
@@ -44,30 +45,6 @@ pub struct Network {
     pub senders: &'static str,
     pub receivers: &'static str,
 }
-
-/// Most hosts of a network: as many as two prefixes of 8 bits have addresses for.
-pub const HOSTS_MAX: u32 = 131_070;
-
-/// Most switches of a chain: each has a route to each host.
-const CHAIN_MAX: u32 = 4096;
-
-/// Most levels of a tree: with two children each they have more than [`HOSTS_MAX`] hosts.
-const LEVELS_MAX: u32 = 16;
-
-/// Smallest MTU over IPv4 in bytes: headers of IP and TCP (40), all options (40), and the 8 bytes
-/// of data that Linux leaves a segment at least (`tcp_min_snd_mss`). IPv4 itself allows 68, into
-/// which an acknowledgement with SACK blocks does not fit.
-const MTU_MIN_V4: u32 = 88;
-
-/// The same over IPv6, whose links carry so much (RFC 8200 section 5).
-const MTU_MIN_V6: u32 = 1280;
-
-/// Largest MTU in bytes: jumbo frames end at 9000 or a little above.
-const MTU_MAX: u32 = 16_000;
-
-/// Lowest and highest rate in bits per second. At the latter a byte takes 0.8 ps: times of frames
-/// are of whole ps, computed from 2^-16 ps for a byte, and less than 2 ps too short.
-const RATES_BPS: RangeInclusive<u64> = 100_000..=10_000_000_000_000;
 
 /// A frame that is overtaken is late by up to this much.
 const REORDER_DELAY: Duration = Duration::from_micros(100);
@@ -172,44 +149,29 @@ pub fn read(root: &Table<'_>, total: Duration) -> Network {
 }
 
 fn read_addresses(table: &Table<'_>, network: &mut Network) {
-    let ip = table.get("ip").and_then(|item| match item.integer(4..=6)? {
-        4 => Some(4),
-        6 => Some(6),
-        _ => {
-            item.complain("must be 4 or 6", "");
-            None
-        }
-    });
+    let ip = table
+        .get("ip")
+        .and_then(|item| match item.within(&bounds::IP)? {
+            4 => Some(4),
+            6 => Some(6),
+            _ => {
+                item.complain("must be 4 or 6", "");
+                None
+            }
+        });
     network.ip_version = ip.unwrap_or(4);
-    let least = match network.ip_version {
-        4 => MTU_MIN_V4,
-        _ => MTU_MIN_V6,
+    let mtu = match network.ip_version {
+        4 => bounds::MTU,
+        _ => bounds::MTU_V6,
     };
-    let mtu = table.get("mtu").and_then(|item| read_mtu(&item, least));
-    network.mtu_bytes = mtu.unwrap_or(1500);
-    let tenants = table.integer("tenants_per_host", 1..=250).unwrap_or(1);
-    network.tenants_per_host = tenants as usize;
-}
-
-fn read_mtu(item: &Item<'_>, least: u32) -> Option<u32> {
-    // What is no number is reported as such.
-    let bytes = item.integer(i64::MIN..=i64::MAX)?;
-    let fitting = u32::try_from(bytes).ok();
-    let fitting = fitting.filter(|bytes| (least..=MTU_MAX).contains(bytes));
-    if fitting.is_none() {
-        let advice = match least {
-            MTU_MIN_V4 => "the headers of a TCP segment with all options take 80 bytes of it",
-            _ => "IPv6 has no smaller one; ip = 4 has from 88 on",
-        };
-        let reason = format!("must lie between {least} and {MTU_MAX}, not {bytes}");
-        item.complain(reason, advice);
-    }
-    fitting
+    network.mtu_bytes = table.within("mtu", &mtu).unwrap_or(1500) as u32;
+    let tenants = table.within("tenants_per_host", &bounds::TENANTS_PER_HOST);
+    network.tenants_per_host = tenants.unwrap_or(1) as usize;
 }
 
 /// `shared_buffer` and `alpha`.
 fn read_memory(table: &Table<'_>) -> Option<SharedMemory> {
-    let alpha = table.number("alpha", 0.001..=1024.0);
+    let alpha = table.within("alpha", &bounds::ALPHA);
     let Some(limit_bytes) = read_size(table, "shared_buffer") else {
         if table.get("shared_buffer").is_none() {
             table.refuse("alpha", "needs a `shared_buffer`");
@@ -239,38 +201,19 @@ fn read_defaults(table: &Table<'_>, memory: Option<SharedMemory>, total: Duratio
 
 /// A rate that a link, or an application, may have.
 pub fn read_rate(table: &Table<'_>, key: &'static str) -> Option<u64> {
-    let item = table.get(key)?;
-    let rate = item.parse(parse_rate)?;
-    if !RATES_BPS.contains(&rate) {
-        let [least, most, own] = [*RATES_BPS.start(), *RATES_BPS.end(), rate].map(format_rate);
-        let reason = format!("must lie between {least} and {most}, not {own}");
-        item.complain(
-            reason,
-            "bits of a slower link take seconds, bytes of a faster one less than 1 ps",
-        );
-        return None;
-    }
-    Some(rate)
+    let Rate(rate_bps) = table.within(key, &bounds::RATE)?;
+    Some(rate_bps)
 }
 
 /// Bytes that something may hold.
 pub fn read_size(table: &Table<'_>, key: &'static str) -> Option<u64> {
-    let item = table.get(key)?;
-    allowed_size(&item, item.parse(parse_bytes)?, "")
-}
-
-/// `bytes` if something may hold so many; `advice` is what else the key may be.
-pub fn allowed_size(item: &Item<'_>, bytes: u64, advice: &str) -> Option<u64> {
-    if !(1_000..=4_000_000_000).contains(&bytes) {
-        item.complain("must lie between 1KB and 4GB", advice);
-        return None;
-    }
+    let Bytes(bytes) = table.within(key, &bounds::SIZE)?;
     Some(bytes)
 }
 
 /// `bit_error_rate` and the like.
 pub fn read_change(table: &Table<'_>) -> ImpairmentChange {
-    let rate = |key| table.number(key, 0.0..=1.0);
+    let rate = |key| table.within(key, &bounds::PROBABILITY);
     let reorder_rate = rate("reorder_rate");
     let delay = duration(table, "reorder_delay");
     let delay = delay.or(reorder_rate.map(|_| REORDER_DELAY));
@@ -325,7 +268,7 @@ fn read_red(table: &Table<'_>) -> Aqm {
     Aqm::Red {
         min_bytes,
         max_bytes,
-        p_max: table.number("p_max", 0.0..=1.0).unwrap_or(0.02),
+        p_max: table.within("p_max", &bounds::PROBABILITY).unwrap_or(0.02),
         weight: read_weight(table).unwrap_or(0.002),
         drop_above: (table.choice("above_max", &[("drop", true), ("mark", false)]))
             .unwrap_or(false),
@@ -336,7 +279,7 @@ fn read_red(table: &Table<'_>) -> Aqm {
 
 fn read_weight(table: &Table<'_>) -> Option<f64> {
     let item = table.get("weight")?;
-    let weight = item.number(0.0..=1.0)?;
+    let weight = item.within(&bounds::WEIGHT)?;
     if weight == 0.0 {
         let advice = "use more than 0 and at most 1, for example 0.002";
         item.complain("with a weight of 0 the average never moves", advice);
@@ -347,12 +290,8 @@ fn read_weight(table: &Table<'_>) -> Option<f64> {
 
 /// A length of the queue at which something begins.
 fn read_mark(table: &Table<'_>, key: &'static str) -> Option<u32> {
-    let item = table.get(key)?;
-    let bytes = u32::try_from(item.parse(parse_bytes)?);
-    if bytes.is_err() {
-        item.complain("must not be above 4GB", "no queue is longer");
-    }
-    bytes.ok()
+    let Bytes(bytes) = table.within(key, &bounds::MARK)?;
+    u32::try_from(bytes).ok()
 }
 
 fn expand(table: &Table<'_>, network: &mut Network, defaults: &LinkDefaults) {
@@ -367,23 +306,23 @@ fn expand(table: &Table<'_>, network: &mut Network, defaults: &LinkDefaults) {
         return;
     };
     // A wrong count leaves the network without nodes, of which nothing else is said.
-    let count = |key, low, most: u32, default: usize| match table.get(key) {
-        Some(item) => item.integer(low..=most.into()).map(|count| count as usize),
+    let count = |key, bound: &Bound<i64>, default: usize| match table.get(key) {
+        Some(item) => item.within(bound).map(|count| count as usize),
         None => Some(default),
     };
     let mut builder = Builder { network, defaults };
     match topology {
         Topology::Star => {
-            let hosts = count("hosts", 1, HOSTS_MAX, 2);
+            let hosts = count("hosts", &bounds::HOSTS, 2);
             hosts.into_iter().for_each(|hosts| builder.star(hosts));
         }
         Topology::Crossbar => builder.crossbar(table),
         Topology::Dumbbell => {
-            let pairs = count("pairs", 1, HOSTS_MAX / 2, 2);
+            let pairs = count("pairs", &bounds::PAIRS, 2);
             pairs.into_iter().for_each(|pairs| builder.dumbbell(pairs));
         }
         Topology::ParkingLot => {
-            let senders = count("senders", 2, CHAIN_MAX, 4);
+            let senders = count("senders", &bounds::SENDERS, 4);
             senders
                 .into_iter()
                 .for_each(|senders| builder.parking_lot(senders));
@@ -423,7 +362,7 @@ fn degrees<'t>(table: &Table<'t>, key: &'static str) -> Option<(Item<'t>, Vec<u3
     if counts.is_empty() {
         item.complain("must not be empty", advice);
     }
-    let count = |count: &Item<'_>| count.integer(1..=HOSTS_MAX.into());
+    let count = |count: &Item<'_>| count.within(&bounds::DEGREE);
     let read: Vec<_> = counts.iter().map(count).collect();
     let read: Option<Vec<u32>> = (read.into_iter())
         .map(|count| count.map(|count| count as u32))
@@ -452,10 +391,12 @@ impl Builder<'_> {
         let children = table
             .get("children")
             .and_then(|_| degrees(table, "children"));
-        let degree = |key, most: u32| table.integer(key, 1..=most.into());
-        let (k, n) = (degree("k", HOSTS_MAX), degree("n", LEVELS_MAX));
+        let (k, n) = (
+            table.within("k", &bounds::DEGREE),
+            table.within("n", &bounds::LEVELS),
+        );
         table.get("parents");
-        let hosts = table.integer("hosts", 2..=i64::from(HOSTS_MAX));
+        let hosts = table.within("hosts", &bounds::HOSTS.at_least(2));
         let given = [
             ("children", children.is_some()),
             ("k", k.is_some()),
@@ -522,7 +463,7 @@ impl Builder<'_> {
     }
 
     fn fat_tree(&mut self, table: &Table<'_>) {
-        let external = table.integer("external", 1..=HOSTS_MAX.into());
+        let external = table.within("external", &bounds::DEGREE);
         let external = external.unwrap_or(0);
         let (children, parents) = (degrees(table, "children"), degrees(table, "parents"));
         let (Some((below, children)), Some((above, parents))) = (children, parents) else {
@@ -561,14 +502,14 @@ impl Builder<'_> {
 
     /// The tree of Petrini and Vanneschi, 1997: XGFT(n; k, …, k; 1, k, …, k), k^n hosts.
     fn k_ary_n_tree(&mut self, table: &Table<'_>) {
-        let degree = |key, most: u32| {
-            let number = table.integer(key, 1..=most.into());
+        let degree = |key, bound: &Bound<i64>| {
+            let number = table.within(key, bound);
             if number.is_none() && table.get(key).is_none() {
                 table.require(key, "for example k = 4 and n = 3: 64 hosts");
             }
             number
         };
-        if let (Some(k), Some(n)) = (degree("k", HOSTS_MAX), degree("n", LEVELS_MAX)) {
+        if let (Some(k), Some(n)) = (degree("k", &bounds::DEGREE), degree("n", &bounds::LEVELS)) {
             let children = vec![k as u32; n as usize];
             let mut parents = children.clone();
             parents[0] = 1;

@@ -8,7 +8,10 @@ use sluicegate_config::{
 };
 
 use super::{network::Network, select};
-use crate::experiment::{Node, SwitchId, Tenant};
+use crate::{
+    bounds,
+    experiment::{Node, SwitchId, Tenant},
+};
 
 /// How senders and receivers are paired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +39,9 @@ pub fn read(
     let from = side(table, "from", network.senders, network, tenants);
     let to = side(table, "to", network.receivers, network, tenants);
     let pairing = table.parse("pairs", parse_pairing);
-    let connections = table.integer("connections", 1..=4096).unwrap_or(1);
+    let connections = table
+        .within("connections", &bounds::CONNECTIONS)
+        .unwrap_or(1);
     if from.is_empty() || to.is_empty() {
         return Vec::new();
     }

@@ -1,23 +1,19 @@
 //! `network.routing` and what belongs to one scheme.
 
-use sluicegate_config::table::Table;
+use std::time::Duration;
+
+use sluicegate_config::{bound::Bound, table::Table};
 use sluicegate_fabric::{
     Routing,
     cee::CeeConfig,
     routing::{DropPath, LimitPaths, SelectPath, Split},
 };
 
-use super::{duration, ps};
-use crate::experiment::{Traffic, Variant};
-
-/// The longest time of a scheme.
-const TIME_MAX_PS: u64 = 10_000_000_000_000;
-
-/// The shortest time of a scheme that looks at it when a packet comes: 1 ns.
-const TIME_MIN_PS: u64 = 1_000;
-
-/// The shortest period of a timer, which runs whether packets come or not: 1 us.
-const PERIOD_MIN_PS: u64 = 1_000_000;
+use super::ps;
+use crate::{
+    bounds,
+    experiment::{Traffic, Variant},
+};
 
 const SELECT: [(&str, SelectPath); 2] =
     [("next", SelectPath::Next), ("random", SelectPath::Random)];
@@ -36,25 +32,40 @@ pub fn read(table: &Table<'_>) -> Routing {
     let mut routing = table.choice("routing", &Routing::NAMES).unwrap_or_default();
     match &mut routing {
         Routing::Flowlet { gap_ps } | Routing::Conga { gap_ps } => {
-            time(table, "flowlet_gap", TIME_MIN_PS, gap_ps)
+            time(table, "flowlet_gap", &bounds::GAP, gap_ps)
         }
         Routing::Plb(rules) => {
-            rounds(table, "rehash_rounds", 1, &mut rules.rounds);
-            rounds(table, "idle_rehash_rounds", 0, &mut rules.idle_rounds);
+            rounds(
+                table,
+                "rehash_rounds",
+                &bounds::REHASH_ROUNDS,
+                &mut rules.rounds,
+            );
+            rounds(
+                table,
+                "idle_rehash_rounds",
+                &bounds::IDLE_REHASH_ROUNDS,
+                &mut rules.idle_rounds,
+            );
         }
         Routing::SwitchAdaptive(rules) => {
             rules.split = table.choice("split", &SPLITS).unwrap_or(rules.split);
             time(
                 table,
                 "congestion_timeout",
-                TIME_MIN_PS,
+                &bounds::GAP,
                 &mut rules.timeout_ps,
             );
         }
         Routing::R2c2(rules) | Routing::R3c2(rules) => {
             rules.select = table.choice("select_path", &SELECT).unwrap_or(rules.select);
             rules.drop = table.choice("drop_path", &DROP).unwrap_or(rules.drop);
-            time(table, "path_timer", PERIOD_MIN_PS, &mut rules.timer_ps);
+            time(
+                table,
+                "path_timer",
+                &bounds::PATH_TIMER,
+                &mut rules.timer_ps,
+            );
         }
         _ => {}
     }
@@ -132,23 +143,17 @@ pub fn read_own(traffic: &Table<'_>, common: Routing) -> Option<Routing> {
     None
 }
 
-/// A number of rounds, up to 31 as in Linux.
-fn rounds(table: &Table<'_>, key: &'static str, least: i64, rounds: &mut u8) {
-    if let Some(own) = table.integer(key, least..=31) {
+/// A number of rounds.
+fn rounds(table: &Table<'_>, key: &'static str, bound: &Bound<i64>, rounds: &mut u8) {
+    if let Some(own) = table.within(key, bound) {
         *rounds = own as u8;
     }
 }
 
 /// A time of the scheme, ps.
-fn time(table: &Table<'_>, key: &'static str, least_ps: u64, time_ps: &mut u64) {
-    let Some(item) = table.get(key) else {
-        return;
-    };
-    match duration(table, key).map(ps) {
-        Some(own_ps) if (least_ps..=TIME_MAX_PS).contains(&own_ps) => *time_ps = own_ps,
-        Some(_) if least_ps == PERIOD_MIN_PS => item.complain("must lie between 1us and 10s", ""),
-        Some(_) => item.complain("must lie between 1ns and 10s", ""),
-        None => {}
+fn time(table: &Table<'_>, key: &'static str, bound: &Bound<Duration>, time_ps: &mut u64) {
+    if let Some(own) = table.within(key, bound) {
+        *time_ps = ps(own);
     }
 }
 

@@ -1,15 +1,11 @@
 //! `[tenant.*]`: the tenants of the hosts, and their stacks.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    ops::RangeInclusive,
-    time::Duration,
-};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sluicegate_config::{
-    problem::Complaint,
+    bound::Bytes,
     table::{Item, Table, nearest},
-    units::{parse_bytes, parse_duration},
+    units::parse_duration,
 };
 use sluicegate_tcp::config::{CacheWindow, Recovery};
 
@@ -17,6 +13,7 @@ use super::{
     matches,
     network::{Network, read_rate},
 };
+use crate::bounds;
 use crate::experiment::{
     EcnOffer, HostId, Profile, TcpOptions, Tenant, TenantKind, congestion_controls,
 };
@@ -34,11 +31,6 @@ const CACHE_WINDOWS: [(&str, CacheWindow); 3] = [
     ("half", CacheWindow::Half),
     ("whole", CacheWindow::Whole),
 ];
-
-const TIMEOUT_MIN: Duration = Duration::from_micros(1);
-
-/// 64 KB at 1500, which is as much as an IP packet holds.
-const OFFLOAD_SEGMENTS: RangeInclusive<i64> = 1..=44;
 
 /// Reads `[tenant.default]`, then tables whose name is a pattern, then those of single tenants.
 pub fn read(root: &Table<'_>, network: &Network) -> Vec<Tenant> {
@@ -187,8 +179,8 @@ fn read_change(table: &Table<'_>, network: &Network) -> Change {
             profile: Profile::default(),
             recovery: table.choice("recovery", &RECOVERIES),
             prr_safe: table.choice("prr", &[("advancing", false), ("safe", true)]),
-            rto_initial: table.parse("rto_initial", parse_timeout),
-            rto_min: table.parse("rto_min", parse_timeout),
+            rto_initial: table.within("rto_initial", &bounds::TIMEOUT),
+            rto_min: table.within("rto_min", &bounds::TIMEOUT),
             rto_slop: table.parse("rto_slop", parse_duration),
             delayed_ack: table.parse("delayed_ack", parse_duration),
             connection_cache: table.boolean("connection_cache"),
@@ -215,7 +207,7 @@ fn read_ecn(item: &Item<'_>) -> Option<EcnOffer> {
 /// On converged Ethernet room is for frames as the wire has them.
 fn read_offload(table: &Table<'_>, network: &Network) -> Option<u8> {
     let item = table.get("offload_segments")?;
-    let segments = item.integer(OFFLOAD_SEGMENTS)? as u8;
+    let segments = item.within(&bounds::OFFLOAD_SEGMENTS)? as u8;
     if segments > 1 && network.cee.is_some() {
         let reason = "several segments in a frame need more room than [network.cee] has for one: \
             its headroom is for frames of the MTU, which adapters cut before the wire";
@@ -226,28 +218,11 @@ fn read_offload(table: &Table<'_>, network: &Network) -> Option<u8> {
 
 /// One that holds a full segment at least.
 fn read_buffer(table: &Table<'_>, network: &Network) -> Option<u64> {
-    let item = table.get("receive_buffer")?;
-    let bytes = item.parse(parse_bytes)?;
     let headers = if network.ip_version == 4 { 40 } else { 60 };
     let segment = u64::from(network.mtu_bytes - headers);
-    if bytes < segment {
-        let advice = format!("use {segment}B, what a full segment carries, or more");
-        item.complain("no full segment would fit", advice);
-        return None;
-    }
+    let bound = bounds::RECEIVE_BUFFER.at_least(Bytes(segment));
+    let Bytes(bytes) = table.within("receive_buffer", &bound)?;
     Some(bytes)
-}
-
-/// A timeout of zero would send without end.
-fn parse_timeout(text: &str) -> Result<Duration, Complaint> {
-    let timeout = parse_duration(text)?;
-    if timeout < TIMEOUT_MIN {
-        return Err(Complaint::new(
-            format!("\"{text}\" is too short for a timeout"),
-            "use 1us or more",
-        ));
-    }
-    Ok(timeout)
 }
 
 impl Change {

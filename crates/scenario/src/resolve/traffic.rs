@@ -13,15 +13,17 @@ pub use hotspot::check as check_hotspots;
 use std::{path::Path, time::Duration};
 
 use sluicegate_config::{
+    bound::Bytes,
     problem::Complaint,
     table::{Item, Table},
-    units::{parse_bytes, parse_rate},
+    units::parse_rate,
 };
 
 use super::{
     Checks, TIMES_ADVICE, complain_of, duration, is_name, network::Network, pairs, routing,
 };
 use crate::{
+    bounds,
     cdf::Cdf,
     experiment::{Tenant, Traffic, TrafficKind},
     hotspot::HotspotType,
@@ -116,7 +118,7 @@ fn read_one(
             pairs::read(table, network, tenants, spread, checks.seed),
         ),
     };
-    let port = table.integer("port", FIRST_PORT.into()..=LAST_PORT.into());
+    let port = table.within("port", &bounds::PORT);
     let port = port.map_or(default_port, |port| port as u32);
     // Where the output is at fault, its sources send before and after, too.
     let (start, stop) = match &hotspot {
@@ -128,7 +130,7 @@ fn read_one(
         let reason = "needs a [network.cee]: plain Ethernet has no priorities";
         table.refuse("priority", reason);
     }
-    let priority = table.integer("priority", 0..=7).unwrap_or(0) as u8;
+    let priority = table.within("priority", &bounds::PRIORITY).unwrap_or(0) as u8;
     Some(Traffic {
         name: name.to_owned(),
         kind: match kind? {
@@ -152,7 +154,7 @@ fn read_one(
             Kind::Queries | Kind::Hotspot | Kind::Program => special?,
             Kind::Shuffle => TrafficKind::Shuffle {
                 bytes: read_bytes(table, None)?,
-                parallel: table.integer("parallel", 1..=64).unwrap_or(2) as u32,
+                parallel: table.within("parallel", &bounds::PARALLEL).unwrap_or(2) as u32,
                 class: read_class(name, table),
             },
             Kind::Trace => trace::read(table, checks.directory, network, tenants, &pairs)?,
@@ -284,11 +286,7 @@ fn read_bytes(table: &Table<'_>, default: Option<u64>) -> Option<u64> {
         }
         return default;
     };
-    let bytes = item.parse(parse_bytes)?;
-    if !(1..=1_000_000_000_000).contains(&bytes) {
-        item.complain("must lie between 1B and 1000GB", "");
-        return None;
-    }
+    let Bytes(bytes) = item.within(&bounds::BYTES)?;
     Some(bytes)
 }
 
@@ -298,14 +296,7 @@ fn read_blast(table: &Table<'_>) -> Option<TrafficKind> {
         table.require("rate", "for example rate = \"100Mbit\"");
     }
     let span_bytes = match table.get("span") {
-        Some(item) => {
-            let bytes = item.parse(parse_bytes)?;
-            if !(1..=1 << 30).contains(&bytes) {
-                item.complain("must lie between 1B and 1GiB", "");
-                return None;
-            }
-            bytes
-        }
+        Some(item) => item.within(&bounds::SPAN)?.0,
         None => BLAST_SPAN_BYTES,
     };
     Some(TrafficKind::Blast {

@@ -39,6 +39,7 @@ use skip::Skip;
 pub use statistics::{CONFIDENCE, Summary};
 
 use crate::{
+    bounds,
     experiment::{Experiment, Variant},
     figures::{Figure, Quantity},
     file, parameters,
@@ -51,7 +52,7 @@ const CELLS_MAX: usize = 100_000;
 const NOTHING_LEFT: &str = "`skip` leaves out every combination; take a condition away";
 
 /// Most repeats of a cell.
-pub const REPEATS_MAX: u32 = 10_000;
+pub const REPEATS_MAX: u32 = bounds::REPEATS.most as u32;
 
 /// How a sweep is asked for, beside its file.
 #[derive(Clone, Debug, Default)]
@@ -234,7 +235,7 @@ fn said(sweep: Option<&Node>, tree: &Node) -> Result<Said, Problems> {
     root.set("sweep", sweep.clone());
     let mut said = Said::default();
     if let Some(table) = Table::root(&root, &sink).table("sweep") {
-        let repeat = table.integer("repeat", 1..=i64::from(REPEATS_MAX));
+        let repeat = table.within("repeat", &bounds::REPEATS);
         said.repeat = repeat.and_then(|repeat| u32::try_from(repeat).ok());
         said.figures = read_figures(&table);
         said.axes = read_axes(&table);

@@ -8,7 +8,7 @@ use sluicegate_config::{
     units::parse_duration,
 };
 
-use crate::{cdf::Cdf, experiment::Arrivals};
+use crate::{bounds, cdf::Cdf, experiment::Arrivals};
 
 pub const ADVICE: &str = "use { kind = \"exponential\", mean = \"10ms\" }, { kind = \"fixed\", interval = \"10ms\" }, \
     { kind = \"lognormal\", median = \"5ms\", sigma = 1.5 }, or the path of an `ns,cdf` file";
@@ -63,7 +63,7 @@ fn read_table(table: Table<'_>) -> Option<Arrivals> {
             }
             Arrivals::Lognormal {
                 median_s: read_seconds(&table, "median")?,
-                sigma: table.number("sigma", 0.0..=10.0)?,
+                sigma: table.within("sigma", &bounds::SIGMA)?,
             }
         }
     };

@@ -2,12 +2,10 @@
 
 use std::path::Path;
 
-use sluicegate_config::{
-    table::Table,
-    units::{parse_bytes, parse_rate},
-};
+use sluicegate_config::{bound::Bytes, table::Table, units::parse_rate};
 
 use super::{super::ETHERNET_BYTES, arrivals, read_sizes};
+use crate::bounds;
 use crate::experiment::{Arrivals, Pace, Sizes, TrafficKind};
 
 /// The data that an application may have waiting for its adapter: a little above Linux's
@@ -17,9 +15,6 @@ const SOCKET_BUFFER_BYTES: u64 = 256_000;
 /// IP and UDP headers without options.
 const HEADERS_V4_BYTES: u32 = 20 + 8;
 const HEADERS_V6_BYTES: u32 = 40 + 8;
-
-/// Longest and shortest, in bytes, that a burst may be.
-const BURST_BYTES: std::ops::RangeInclusive<u64> = 1..=1_000_000_000;
 
 const ADVICE: &str = "give a constant `rate`, or bursts: `burst = \"28KB\"` or `bursts = \"background-medium\"` \
     with `load`, `interval` or `arrivals`";
@@ -95,24 +90,15 @@ fn read_payload(table: &Table<'_>, most_bytes: u32) -> Option<u16> {
     let Some(item) = table.get("bytes") else {
         return u16::try_from(most_bytes).ok();
     };
-    let bytes = item.parse(parse_bytes)?;
-    if bytes == 0 || bytes > most_bytes.into() {
-        let reason = format!("must lie between 1B and {most_bytes}B, what the MTU leaves");
-        item.complain(reason, "datagrams are not fragmented");
-        return None;
-    }
-    Some(bytes as u16)
+    let Bytes(bytes) = item.within(&bounds::DATAGRAM.up_to(Bytes(most_bytes.into())))?;
+    u16::try_from(bytes).ok()
 }
 
 fn read_buffer(table: &Table<'_>) -> Option<u64> {
     let Some(item) = table.get("socket_buffer") else {
         return Some(SOCKET_BUFFER_BYTES);
     };
-    let bytes = item.parse(parse_bytes)?;
-    if !(16_000..=1 << 40).contains(&bytes) {
-        item.complain("must lie between 16KB and 1TiB", "");
-        return None;
-    }
+    let Bytes(bytes) = item.within(&bounds::SOCKET_BUFFER)?;
     Some(bytes)
 }
 
@@ -122,11 +108,7 @@ fn read_pace(table: &Table<'_>, directory: &Path) -> Option<Pace> {
             if drawn.is_some() {
                 table.refuse("bursts", "`burst` says it");
             }
-            let bytes = item.parse(parse_bytes)?;
-            if !BURST_BYTES.contains(&bytes) {
-                item.complain("must lie between 1B and 1GB", "");
-                return None;
-            }
+            let Bytes(bytes) = item.within(&bounds::BURST)?;
             Some(Sizes::Fixed(bytes))
         }
         (None, Some(item)) => Some(Sizes::Drawn(read_sizes(&item, directory)?)),

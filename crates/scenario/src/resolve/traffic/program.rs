@@ -8,12 +8,12 @@ use rand::seq::SliceRandom;
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use sluicegate_config::{
+    bound::Bytes,
     problem::Complaint,
     table::{Item, Table},
-    units::parse_bytes,
 };
 use sluicegate_program::{
-    Program, RANKS_MAX, Weave, check,
+    Program, Weave, check,
     collectives::{Algorithm, Collective, Rounds},
     goal,
     nas::{self, Class, Kernel},
@@ -21,16 +21,13 @@ use sluicegate_program::{
 };
 
 use super::{Checks, Network, duration, pairs::side};
-use crate::experiment::{Tenant, TrafficKind};
+use crate::{
+    bounds::{self, OPERATIONS_MAX},
+    experiment::{Tenant, TrafficKind},
+};
 
 /// Longest message that is sent before its receive is posted, unless a table says otherwise.
 const EAGER_BYTES: u64 = 16_384;
-
-/// Most times that a collective is repeated.
-const ITERATIONS_MAX: i64 = 1_000_000;
-
-/// Most operations of a generated program.
-const OPERATIONS_MAX: u64 = 100_000_000;
 
 /// What a program is made of.
 const SOURCES: [&str; 4] = ["goal", "collective", "training", "nas"];
@@ -71,7 +68,7 @@ pub fn read(
     }
     let on = side(table, "on", "*", network, tenants);
     refuse_twice(table, tenants);
-    let asked = table.integer("ranks", 1..=i64::from(RANKS_MAX));
+    let asked = table.within("ranks", &bounds::RANKS);
     let eager_bytes = read_bytes(table, "eager").unwrap_or(EAGER_BYTES);
     let placement = table.get("placement");
     let datagram_bytes = read_transport(table, network);
@@ -172,7 +169,7 @@ fn read_transport(table: &Table<'_>, network: &Network) -> Option<u16> {
     if !table.choice("transport", &transports).unwrap_or(false) {
         return None;
     }
-    let priority = table.integer("priority", 0..=7).unwrap_or(0) as u8;
+    let priority = table.within("priority", &bounds::PRIORITY).unwrap_or(0) as u8;
     let pfc = network.cee.as_ref().and_then(|cee| cee.pfc.as_ref());
     if pfc.is_none_or(|pfc| pfc.priorities >> priority & 1 == 0) {
         let item = table.get("transport")?;
@@ -189,12 +186,7 @@ fn read_transport(table: &Table<'_>, network: &Network) -> Option<u16> {
 }
 
 fn read_bytes(table: &Table<'_>, key: &'static str) -> Option<u64> {
-    let item = table.get(key)?;
-    let bytes = item.parse(parse_bytes)?;
-    if bytes > 1_000_000_000_000 {
-        item.complain("must not be above 1000GB", "");
-        return None;
-    }
+    let Bytes(bytes) = table.within(key, &bounds::PROGRAM_BYTES)?;
     Some(bytes)
 }
 
@@ -298,7 +290,9 @@ fn generate(table: &Table<'_>, item: &Item<'_>, pattern: Pattern, ranks: u32) ->
             table.refuse("algorithm", "does not belong to a shift");
             table.refuse("grid", "belongs to a halo exchange");
             let most = i64::from(ranks.max(2)) - 1;
-            let distance = table.integer("distance", 1..=most).unwrap_or(1);
+            let distance = table
+                .within("distance", &bounds::DISTANCE.up_to(most))
+                .unwrap_or(1);
             Rounds::shift(ranks.max(1), distance as u32)
         }
         Pattern::Collective(collective) => {
@@ -351,7 +345,7 @@ fn read_skeleton(table: &Table<'_>, item: &Item<'_>, ranks: u32, asked: bool) ->
     }
     let kernel = own.choice("kernel", &Kernel::ALL);
     let class = own.choice("class", &Class::ALL);
-    let scale = own.number("scale", 1e-6..=1e6).unwrap_or(1.0);
+    let scale = own.within("scale", &bounds::NAS_SCALE).unwrap_or(1.0);
     let name = format!("{}-skeleton", own.text("kernel").unwrap_or_default());
     own.close();
     let (iterations, compute) = read_iterations(table);
@@ -383,9 +377,9 @@ fn read_skeleton(table: &Table<'_>, item: &Item<'_>, ranks: u32, asked: bool) ->
 }
 
 fn read_iterations(table: &Table<'_>) -> (u64, Duration) {
-    let iterations = table.integer("iterations", 1..=ITERATIONS_MAX).unwrap_or(1) as u64;
+    let iterations = table.within("iterations", &bounds::ITERATIONS);
     let compute = duration(table, "compute").unwrap_or(Duration::ZERO);
-    (iterations, compute)
+    (iterations.unwrap_or(1) as u64, compute)
 }
 
 /// Refuses more operations than a program may have; of each message there are two.
@@ -428,7 +422,7 @@ fn read_halo(table: &Table<'_>, ranks: u32) -> Option<Rounds> {
         return None;
     };
     let lengths: Option<Vec<u32>> = (item.list()?.iter())
-        .map(|length| Some(length.integer(1..=i64::from(RANKS_MAX))? as u32))
+        .map(|length| Some(length.within(&bounds::RANKS)? as u32))
         .collect();
     let lengths = lengths?;
     let product: u64 = lengths.iter().fold(1, |product: u64, length| {

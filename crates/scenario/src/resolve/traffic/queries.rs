@@ -10,6 +10,7 @@ use super::{
     read_bytes,
 };
 use crate::{
+    bounds,
     experiment::{Tenant, TrafficKind},
     workload::plan::Connections,
 };
@@ -19,9 +20,6 @@ const CONNECTIONS: [(&str, Connections); 3] = [
     ("pool", Connections::Pool),
     ("per-message", Connections::PerMessage),
 ];
-
-/// Most queries of a run.
-const QUERIES_MAX: i64 = 2_000_000;
 
 const SIDES_ADVICE: &str = "`from` names aggregators, `to` (by default all others) the servers";
 
@@ -59,7 +57,7 @@ fn read_kind(
     if request_bytes == Some(0) {
         super::complain_of(table, "request", "must not be empty");
     }
-    let queries = table.integer("queries", 1..=QUERIES_MAX);
+    let queries = table.within("queries", &bounds::QUERIES);
     let connections = table.choice("connections", &CONNECTIONS);
     let said = table.get("arrivals");
     if said.is_none() {

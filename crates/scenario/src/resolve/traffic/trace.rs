@@ -9,6 +9,7 @@ use sluicegate_config::{
 
 use super::{Network, arrivals, is_name, pairs::racks, read_sizes, sizes_advice};
 use crate::{
+    bounds,
     experiment::{IntraRack, Load, Tenant, TrafficKind},
     resolve::NAME_ADVICE,
 };
@@ -43,7 +44,7 @@ pub fn read(
 
 /// `load`, `arrivals` or `concurrent`.
 fn read_load(table: &Table<'_>, directory: &Path) -> Option<Load> {
-    let concurrent = table.integer("concurrent", 1..=64);
+    let concurrent = table.within("concurrent", &bounds::PARALLEL);
     if table.get("concurrent").is_some() {
         table.refuse("load", "with `concurrent` the network decides");
         table.refuse("arrivals", "with `concurrent` the network decides");
@@ -70,7 +71,7 @@ fn read_intra_rack(
     pairs: &[(usize, usize)],
 ) -> Option<IntraRack> {
     let item = table.get("intra_rack")?;
-    let fraction = item.number(0.0..=1.0)?;
+    let fraction = item.within(&bounds::INTRA_RACK)?;
     let racks = racks(network, tenants);
     let mut peers: BTreeMap<usize, (bool, bool)> = BTreeMap::new();
     for (from, to) in pairs {

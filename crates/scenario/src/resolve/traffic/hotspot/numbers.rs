@@ -2,12 +2,11 @@
 
 use sluicegate_config::{table::Table, units::parse_rate};
 
+use crate::bounds;
+
 use super::{
     Frames, HotspotType, Network, Sources, Tenant, access_link, read_rate, sources::percent,
 };
-
-/// Least rate of a link.
-const DRAIN_MIN_BPS: u64 = 100_000;
 
 /// Two of three; the other follows.
 pub struct Numbers {
@@ -77,7 +76,7 @@ const SEVERITY_ADVICE: &str = "give offered by served, for example severity = 1.
 
 fn read_severity(table: &Table<'_>) -> Option<f64> {
     let item = table.get("severity")?;
-    let severity = item.number(0.0..=1e6)?;
+    let severity = item.within(&bounds::SEVERITY)?;
     if severity <= 1.0 {
         let reason = "the link would serve all that it is offered";
         item.complain(reason, "give more than 1, for example 1.8");
@@ -129,7 +128,7 @@ impl Place<'_> {
     fn check_drain(&self, table: &Table<'_>, solved: &Solved) -> bool {
         let link = &self.network.links[self.link];
         let drain_bps = solved.drain_bps;
-        if drain_bps < DRAIN_MIN_BPS {
+        if drain_bps < bounds::RATE.least.0 {
             let reason = format!("the link would serve {drain_bps}bit");
             let advice = "no link has less than 100Kbit: lower it, or raise `rate`";
             complain(table, "severity", &reason, advice);

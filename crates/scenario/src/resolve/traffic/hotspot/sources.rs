@@ -7,6 +7,8 @@ use sluicegate_config::{
     table::{Item, Table},
 };
 
+use crate::bounds;
+
 use super::{Network, Tenant, matches, pairs};
 
 /// The senders.
@@ -117,7 +119,7 @@ fn drawn(item: &Item<'_>, all: &[usize], tenants: &[Tenant], to: usize) -> Optio
 fn parse_degree(text: &str) -> Result<f64, Complaint> {
     let number = text.trim().strip_suffix('%').map(str::trim);
     let percent = number.and_then(|number| number.parse::<f64>().ok());
-    match percent.filter(|percent| *percent > 0.0 && *percent <= 100.0) {
+    match percent.filter(|percent| *percent > 0.0 && bounds::HOT_DEGREE.allows(*percent)) {
         Some(percent) => Ok(percent / 100.0),
         None => Err(Complaint::new(
             format!("\"{text}\" is no part of all sources"),

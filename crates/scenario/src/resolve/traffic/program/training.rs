@@ -1,6 +1,7 @@
 //! `training = { … }`.
 
 use sluicegate_config::{
+    bound::Bound,
     table::{Item, Table},
     units::{parse_bytes, parse_rate},
 };
@@ -10,7 +11,7 @@ use sluicegate_program::{
     training::Training,
 };
 
-use super::OPERATIONS_MAX;
+use crate::bounds::{self, OPERATIONS_MAX};
 
 const ADVICE: &str = "for example training = { parameters = 70e9, layers = 80, hidden = 8192, \
                       tokens = 4096, data = 8, tensor = 8, pipeline = 4, micro_batches = 8, flops = 400e12 }";
@@ -18,26 +19,26 @@ const ADVICE: &str = "for example training = { parameters = 70e9, layers = 80, h
 /// Reads the table; gradients are reduced by `algorithm`.
 pub fn read(item: &Item<'_>, algorithm: Algorithm) -> Option<Training> {
     let table = item.table()?;
-    let needed = |key: &'static str, most: f64| {
+    let needed = |key: &'static str, bound: &Bound<f64>| {
         if table.get(key).is_none() {
             table.require(key, ADVICE);
         }
-        table.number(key, 1.0..=most)
+        table.within(key, bound)
     };
-    let count = |key: &'static str, most: i64| {
+    let count = |key: &'static str, bound: &Bound<i64>| {
         if table.get(key).is_none() {
             table.require(key, ADVICE);
         }
-        table.integer(key, 1..=most)
+        table.within(key, bound)
     };
-    let parameters = needed("parameters", 1e15);
-    let flops = needed("flops", 1e21);
-    let layers = count("layers", 10_000);
-    let hidden = count("hidden", 10_000_000);
-    let tokens = count("tokens", 1_000_000_000);
-    let degree = |key| table.integer(key, 1..=i64::from(RANKS_MAX)).unwrap_or(1) as u32;
+    let parameters = needed("parameters", &bounds::PARAMETERS);
+    let flops = needed("flops", &bounds::FLOPS);
+    let layers = count("layers", &bounds::LAYERS);
+    let hidden = count("hidden", &bounds::HIDDEN);
+    let tokens = count("tokens", &bounds::TOKENS);
+    let degree = |key| table.within(key, &bounds::RANKS).unwrap_or(1) as u32;
     let (data, tensor, pipeline) = (degree("data"), degree("tensor"), degree("pipeline"));
-    let micro_batches = table.integer("micro_batches", 1..=100_000).unwrap_or(1) as u32;
+    let micro_batches = table.within("micro_batches", &bounds::LAYERS).unwrap_or(1) as u32;
     let value_bytes = table.parse("value", parse_bytes).unwrap_or(2);
     if let Some(item) = table.get("value").filter(|_| value_bytes == 0) {
         item.complain("must not be 0", "a value has a byte at least");
@@ -47,7 +48,9 @@ pub fn read(item: &Item<'_>, algorithm: Algorithm) -> Option<Training> {
     let reductions = Collective::AllReduce.algorithms().iter();
     let reductions: Vec<_> = reductions.map(|one| (one.name(), *one)).collect();
     let activations = table.choice("activations", &reductions);
-    let scale = table.number("scale", 1e-9..=1.0).unwrap_or(1.0);
+    let scale = table
+        .within("scale", &bounds::TRAINING_SCALE)
+        .unwrap_or(1.0);
     let training = Training {
         parameters: parameters?,
         layers: layers? as u32,
