@@ -572,6 +572,11 @@ fn a_host_with_several_links_is_refused_unless_it_is_a_switch() {
         names(&graph(["h1", "x2", "h3"], "", from_h1)),
         ["s", "x2", "t"]
     );
+    // A switch without a number is not named like its hosts, and h2 is like h10.
+    let numberless = graph(["h1", "h", "h3"], "", from_h1);
+    assert_eq!(names(&numberless), ["s", "h", "t"]);
+    let tens = graph(["h10", "h2", "h30"], "", "pairs = 'stride:1'\n");
+    assert!(refusal(&tens).contains("\"h2\" has several links"));
     let refused = refusal(&graph(hosts, declared, "from = 'h1'\nto = 'h2'\n"));
     assert!(
         refused

@@ -130,6 +130,19 @@ fn add_nodes<'a>(
     nodes
 }
 
+/// A name with its numbers left out: h1 and h20 are alike, h is another.
+fn shape(name: &str) -> String {
+    let mut shape = String::new();
+    for c in name.chars() {
+        match c.is_ascii_digit() {
+            true if shape.ends_with('0') => (),
+            true => shape.push('0'),
+            false => shape.push(c),
+        }
+    }
+    shape
+}
+
 /// Reports nodes with several neighbours that are named like hosts, such as h2 beside h1: hosts
 /// with two adapters are no switches, and would carry the traffic of others as such. False if there
 /// are any.
@@ -139,7 +152,6 @@ fn refuse_dual_homed<'a>(
     declared: &BTreeSet<&str>,
     nodes: &BTreeMap<&str, Node>,
 ) -> bool {
-    let shape = |name: &str| name.split(|c: char| c.is_ascii_digit()).collect::<String>();
     let hosts = nodes
         .iter()
         .filter(|(_, node)| matches!(node, Node::Host(_)));
