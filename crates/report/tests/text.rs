@@ -354,6 +354,21 @@ fn a_class_of_which_nothing_was_complete_has_a_row_without_times() {
 }
 
 #[test]
+fn a_plot_of_completion_times_says_how_many_flows_have_none() {
+    let mut results = support::incast("incast");
+    let heading = |results: &Results, rest: &str| {
+        let class = results.variants[0].fct_us.keys().next().unwrap();
+        html(&[results]).contains(&format!("Flow completion time, {class}{rest}<"))
+    };
+    assert!(heading(&results, ""));
+    for variant in &mut results.variants {
+        variant.fct_us.values_mut().next().unwrap().unfinished = 3;
+    }
+    let sum = 3 * results.variants.len();
+    assert!(heading(&results, &format!(", without {sum} unfinished")));
+}
+
+#[test]
 fn what_was_not_measured_is_a_dash() {
     let mut results = two_variants();
     results.variants[0].rtt_us = Default::default();

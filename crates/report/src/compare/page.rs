@@ -35,12 +35,11 @@ fn plots(comparison: &Comparison, scenario: &Scenario, sides: &[Side]) -> Plots 
             .find(|run| run.results.scenario == scenario.name);
         let variant = |wanted: &super::Variant| {
             let mut found = run.iter().flat_map(|run| &run.results.variants);
-            let samples = found
-                .find(|v| v.name == wanted.name)
-                .map(|v| v.samples.clone());
+            let found = found.find(|v| v.name == wanted.name);
             VariantResult {
                 name: wanted.name.clone(),
-                samples: samples.unwrap_or_default(),
+                samples: found.map(|v| v.samples.clone()).unwrap_or_default(),
+                fct_us: found.map(|v| v.fct_us.clone()).unwrap_or_default(),
                 ..Default::default()
             }
         };

@@ -106,6 +106,9 @@ pub struct Curve {
 pub struct Class {
     pub name: String,
     pub curves: Vec<Curve>,
+    /// Flows that have no completion time, of all variants.
+    #[serde(skip)]
+    pub unfinished: u64,
 }
 
 /// A quantity over time: `y[i]` in the unit of `kind` at `x[i]` seconds.
@@ -238,6 +241,12 @@ fn classes(sides: &[&[VariantResult]]) -> Vec<Class> {
     let class = |name: &String| Class {
         name: name.clone(),
         curves: curves(sides, |v| v.samples.fct_us.get(name)),
+        unfinished: sides
+            .iter()
+            .copied()
+            .flatten()
+            .filter_map(|v| Some(v.fct_us.get(name)?.unfinished))
+            .sum(),
     };
     names
         .into_iter()
