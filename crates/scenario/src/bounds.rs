@@ -60,9 +60,9 @@ bounds! {
         "the last byte of an address, which is neither 0 nor 255";
     IP: i64 = ["network.ip"], 4, 6, "versions of IP: 4 or 6";
     MTU: i64 = ["network.mtu"], MTU_MIN_V4, MTU_MAX,
-        "headers of TCP with all options take 80 bytes; jumbo frames end";
+        "over IPv4: all headers and options take 80 of 88; jumbo frames end";
     MTU_V6: i64 = ["network.mtu"], 1280, MTU_MAX,
-        "IPv6 has no smaller one; ip = 4 has from 88 on; jumbo frames end";
+        "over IPv6, whose links carry so much (ip = 4: from 88); jumbo frames end";
     ALPHA: f64 = ["network.alpha", "network.cee.alpha"], 2.5e-10, 4e9,
         "beyond, 4 GB leave no byte, or a byte leaves all of 4 GB";
     RATE: Rate = [
@@ -72,9 +72,9 @@ bounds! {
         "tenant.NAME.read_rate", "traffic.NAME.drain", "event[].slow_link.rate",
         "event[].slow_receiver.read_rate",
     ], Rate(100_000), Rate(10_000_000_000_000),
-        "bits of a slower link take seconds, bytes of a faster one less than 1 ps";
+        "a frame of 16000 bytes takes 1.3 s at the least, a byte 0.8 ps at the most";
     FORWARDING: Rate = ["network.host_switch.rate"], RATE.least, Rate::MOST,
-        "as of a link; a processor may be faster than any";
+        "as of a link, whose most it may exceed; leave it out for no limit";
     SIZE: Bytes = [
         "network.queue", "network.link.NAME.queue", "network.links[].queue",
         "network.shared_buffer", "network.vnic_queue", "network.host_switch.queue",
@@ -85,20 +85,23 @@ bounds! {
         "network.cee.pfc.headroom", "network.cee.qcn.set_point", "network.cee.qcn.interval",
         "network.cee.qcn.byte_limit",
     ], Bytes(MTU_MIN_V4 as u64 + 14), Bytes(4_000_000_000),
-        "a frame of the least MTU; bytes of a queue have 32 bits";
+        "a frame of the least MTU; bytes of queues and inputs have 32 bits";
     MARK: Bytes = [
         "network.marking.k", "network.marking.min", "network.marking.max",
         "network.link.NAME.marking.k", "network.link.NAME.marking.min",
-        "network.link.NAME.marking.max",
-    ], Bytes(0), Bytes(u32::MAX as u64), "bytes of a queue have 32 bits";
+        "network.link.NAME.marking.max", "network.links[].marking.k",
+        "network.links[].marking.min", "network.links[].marking.max",
+    ], Bytes(0), Bytes(u32::MAX as u64), "for marking, the bytes of a queue have 32 bits";
     PROBABILITY: f64 = [
         "network.bit_error_rate", "network.duplicate_rate", "network.reorder_rate",
         "network.link.NAME.bit_error_rate", "network.link.NAME.duplicate_rate",
-        "network.link.NAME.reorder_rate", "network.marking.p_max",
-        "network.link.NAME.marking.p_max", "event[].impair.bit_error_rate",
+        "network.link.NAME.reorder_rate", "network.links[].bit_error_rate",
+        "network.links[].duplicate_rate", "network.links[].reorder_rate",
+        "network.marking.p_max", "network.link.NAME.marking.p_max", "network.links[].marking.p_max", "event[].impair.bit_error_rate",
         "event[].impair.duplicate_rate", "event[].impair.reorder_rate",
     ], 0.0, 1.0, "a probability";
-    WEIGHT: f64 = ["network.marking.weight", "network.link.NAME.marking.weight"], 0.0, 1.0,
+    WEIGHT: f64 = ["network.marking.weight", "network.link.NAME.marking.weight",
+        "network.links[].marking.weight"], 0.0, 1.0,
         "a part of the new length; with 0 the average never moves";
     DELAY: Duration = [
         "network.delay", "network.link.NAME.delay", "network.links[].delay",
@@ -132,7 +135,7 @@ bounds! {
         Duration::from_secs(10), "an event of each source every time; no run waits for longer";
 
     TIMEOUT: Duration = ["tenant.NAME.rto_initial", "tenant.NAME.rto_min"],
-        Duration::from_micros(1), Duration::MOST, "one of 0 would send without end";
+        Duration::from_micros(1), Duration::MOST, "a timeout of 0 would send without end";
     OFFLOAD_SEGMENTS: i64 = ["tenant.NAME.offload_segments"], 1, 44,
         "64 KB at an MTU of 1500, as much as an IP packet holds";
     RECEIVE_BUFFER: Bytes = ["tenant.NAME.receive_buffer"], Bytes(MTU_MIN_V4 as u64 - 40),
@@ -144,7 +147,8 @@ bounds! {
         "each has a port of its receiver, of 1024 to 32767";
     PARALLEL: i64 = ["traffic.NAME.parallel", "traffic.NAME.concurrent"], 1, U32_MAX,
         "32 bits; more than there are receivers are as many as those";
-    BYTES: Bytes = ["traffic.NAME.bytes"], Bytes(1), Bytes(1_000_000_000_000),
+    BYTES: Bytes = ["traffic.NAME.bytes", "traffic.NAME.request"], Bytes(1),
+        Bytes(1_000_000_000_000),
         "nothing is sent in 0; sums of all hosts fit 64 bits";
     PROGRAM_BYTES: Bytes = ["traffic.NAME.size", "traffic.NAME.eager"], Bytes(0), BYTES.most,
         "sums of all ranks fit 64 bits";
@@ -153,7 +157,7 @@ bounds! {
     SOCKET_BUFFER: Bytes = ["traffic.NAME.socket_buffer"], Bytes(MTU_MAX as u64), Bytes(1 << 40),
         "a datagram of the largest MTU; more is as good as no bound";
     BURST: Bytes = ["traffic.NAME.burst"], Bytes(1), Bytes(1_000_000_000),
-        "its datagrams are made at one time, and held in memory";
+        "its datagrams may all be made at one time, and held in memory";
     SPAN: Bytes = ["traffic.NAME.span"], Bytes(1), Bytes(1 << 30),
         "a window of TCP has 30 bits (RFC 7323)";
     QUERIES: i64 = ["traffic.NAME.queries"], 1, 2_000_000,

@@ -355,7 +355,7 @@ fn what_says_nothing_here_is_refused() {
     );
     refused(
         "adapter_buffer = '1B'\n",
-        &["between 1KB and 4GB; or be \"unlimited\""],
+        &["between 102B and 4GB, not 1B; or be \"unlimited\""],
     );
     refused(
         "adapter_buffer = 'much'\n",

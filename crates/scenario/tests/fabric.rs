@@ -276,11 +276,11 @@ fn marks_that_no_queue_can_have_are_refused_where_they_stand() {
         ),
         (
             "kind = 'red', max = '5GB'",
-            "t.toml:3:33: network.marking.max: must not be above 4GB",
+            "t.toml:3:33: network.marking.max: must lie between 0B and 4294967295B, not 5GB; ",
         ),
         (
             "kind = 'threshold', k = '5GB'",
-            "t.toml:3:37: network.marking.k: must not be above 4GB",
+            "t.toml:3:37: network.marking.k: must lie between 0B and 4294967295B, not 5GB; ",
         ),
     ];
     for (marking, expected) in cases {
@@ -305,7 +305,7 @@ fn what_would_mean_nothing_is_refused_where_it_stands() {
         ),
         (
             format!("{BASE}[sim]\nlink_delay = '1000s'\n"),
-            "t.toml:6:14: sim.link_delay: must not be above 10s",
+            "t.toml:6:14: sim.link_delay: must lie between 0s and 10s, not 1000s; no network",
         ),
         (
             format!("warmup = '1s'\nduration = '1s'\n{BASE}[sim]\nreceive_delay = '2s'\n"),
@@ -317,11 +317,11 @@ fn what_would_mean_nothing_is_refused_where_it_stands() {
         ),
         (
             network("link.left-right.delay = '11s'\n"),
-            "t.toml:3:25: network.link.left-right.delay: must not be above 10s",
+            "t.toml:3:25: network.link.left-right.delay: must lie between 0s and 10s, not 11s; no network",
         ),
         (
             format!("{BASE}[tenant.r1]\nreceive_buffer = '1B'\n"),
-            "t.toml:6:18: tenant.r1.receive_buffer: no full segment would fit; use 1460B",
+            "t.toml:6:18: tenant.r1.receive_buffer: must be 1460B or more, not 1B; a full segment must fit",
         ),
     ];
     for (text, expected) in cases {
@@ -814,13 +814,13 @@ fn bounds_of_mtu_and_rate_are_those_of_their_networks() {
     for (keys, expected) in [
         (
             "mtu = 87",
-            "t.toml:3:7: network.mtu: must lie between 88 and 16000, not 87; the headers of a TCP segment with \
-             all options take 80 bytes of it",
+            "t.toml:3:7: network.mtu: must lie between 88 and 16000, not 87; over IPv4: all headers and \
+             options take 80 of 88",
         ),
         (
             "ip = 6\nmtu = 1279",
-            "t.toml:4:7: network.mtu: must lie between 1280 and 16000, not 1279; IPv6 has no smaller one; \
-             ip = 4 has from 88 on",
+            "t.toml:4:7: network.mtu: must lie between 1280 and 16000, not 1279; over IPv6, whose links \
+             carry so much (ip = 4: from 88)",
         ),
         ("mtu = -5000000000", "between 88 and 16000, not -5000000000"),
         (
@@ -829,8 +829,8 @@ fn bounds_of_mtu_and_rate_are_those_of_their_networks() {
         ),
         (
             "rate = '10001Gbit'",
-            "t.toml:3:8: network.rate: must lie between 100Kbit and 10Tbit, not 10001Gbit; bits of a slower \
-             link take seconds",
+            "t.toml:3:8: network.rate: must lie between 100Kbit and 10Tbit, not 10001Gbit; a frame of \
+             16000 bytes takes 1.3 s",
         ),
         (
             "rate = '99Kbit'",

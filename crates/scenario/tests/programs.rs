@@ -209,7 +209,7 @@ fn what_a_program_cannot_be_is_refused() {
         ),
         (
             "collective = 'barrier'\neager = '1001GB'\n",
-            "eager: must not be above 1000GB",
+            "eager: must lie between 0B and 1000GB, not 1001GB; sums",
         ),
         (
             "collective = 'broadcast'\nsize = '1KB'\nalgorithm = 'ring'\n",

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use sluicegate_config::{table::Table, units::parse_bytes};
+use sluicegate_config::{bound::Bytes, table::Table};
 
 use super::{
     Network, arrivals,
@@ -51,12 +51,9 @@ fn read_kind(
 ) -> Option<TrafficKind> {
     let bytes = read_bytes(table, None);
     let request_bytes = match table.get("request") {
-        Some(item) => item.parse(parse_bytes),
+        Some(item) => item.within(&bounds::BYTES).map(|Bytes(bytes)| bytes),
         None => bytes,
     };
-    if request_bytes == Some(0) {
-        super::complain_of(table, "request", "must not be empty");
-    }
     let queries = table.within("queries", &bounds::QUERIES);
     let connections = table.choice("connections", &CONNECTIONS);
     let said = table.get("arrivals");
