@@ -317,6 +317,40 @@ fn survey() -> Survey {
     survey
 }
 
+/// The keys of the table of bounds.
+fn bounded() -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/bounds.md");
+    let text = fs::read_to_string(path).expect("docs/bounds.md");
+    let rows = text.lines().filter(|line| line.starts_with("| `"));
+    let keys = rows.flat_map(|row| {
+        let cell = row.split('|').nth(1).unwrap_or_default();
+        cell.split('`').skip(1).step_by(2)
+    });
+    keys.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_key_that_has_a_bound_is_one_of_the_language() {
+    let language = survey().language;
+    // These belong to the file, or are part of several keys.
+    let others = [
+        "extends",
+        "priorities",
+        "repeats",
+        "seed",
+        "sweep.",
+        "variant.",
+    ];
+    let is_other = |key: &String| others.iter().any(|other| key.starts_with(other));
+    let keys = bounded();
+    assert!(keys.len() > 100, "{} keys", keys.len());
+    let unknown: Vec<_> = keys
+        .iter()
+        .filter(|key| !is_other(key) && !language.contains(*key))
+        .collect();
+    assert!(unknown.is_empty(), "no key of the language: {unknown:#?}");
+}
+
 #[test]
 fn every_word_of_the_language_has_a_case_and_a_verdict_in_every_world() {
     let survey = survey();

@@ -13,7 +13,7 @@ use crate::ports::{FIRST_PORT, LAST_PORT};
 pub const HOSTS_MAX: u32 = 131_070;
 
 /// Most operations of a generated program.
-pub const OPERATIONS_MAX: u64 = 100_000_000;
+const OPERATIONS_MAX: u64 = 100_000_000;
 
 /// Smallest MTU over IPv4 in bytes: headers of IP and TCP (40), all options (40), and the 8 bytes of
 /// data that Linux leaves a segment at least (`tcp_min_snd_mss`). IPv4 itself allows 68, into which
@@ -47,6 +47,11 @@ bounds! {
     SEED: i64 = ["seed"], 0, i64::MAX, "integers of TOML have 64 bits";
     REPEATS: i64 = ["repeats", "sweep.repeat"], 1, 10_000,
         "the results of all runs are held in memory";
+
+    CHAIN: i64 = ["extends", "variant.NAME.like"], 0, 8,
+        "files, or variants, one below the other: more are a circle";
+    CELLS: i64 = ["sweep.axis"], 1, 100_000,
+        "combinations: more are likelier a typing error than an intention";
 
     HOSTS: i64 = ["network.hosts"], 1, HOSTS_MAX as i64, "there are addresses for 131070 hosts";
     PAIRS: i64 = ["network.pairs"], 1, HOSTS_MAX as i64 / 2,
@@ -189,6 +194,8 @@ bounds! {
         "times the most tokens and 8 bytes each, it fits 64 bits";
     TOKENS: i64 = ["traffic.NAME.training.tokens"], 1, 1_000_000_000,
         "times the most of `hidden` and 8 bytes, it fits 64 bits";
+    OPERATIONS: i64 = ["traffic.NAME.collective", "traffic.NAME.training", "traffic.NAME.nas"],
+        0, OPERATIONS_MAX as i64, "operations that are made, all held in memory";
     TRAINING_SCALE: f64 = ["traffic.NAME.training.scale"], 1e-9, 1.0,
         "shortens a step; larger models have larger keys";
 }

@@ -60,7 +60,7 @@ const FILE_KEYS: [&str; 11] = [
 ];
 
 /// Longest chain of variants that are like one another.
-const CHAIN_MAX: usize = 8;
+const CHAIN_MAX: usize = bounds::CHAIN.most as usize;
 
 /// Reads and resolves a scenario file.
 ///

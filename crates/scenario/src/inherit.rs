@@ -11,10 +11,10 @@ use sluicegate_config::{
     problem::Complaint,
 };
 
-use crate::cdf::Cdf;
+use crate::{bounds, cdf::Cdf};
 
 /// Longest chain of `extends`.
-const CHAIN_MAX: usize = 8;
+const CHAIN_MAX: usize = bounds::CHAIN.most as usize;
 
 /// Brings in what `tree`, read from `path`, takes from other files: policies, graphs, size
 /// distributions and the file that it extends.

@@ -46,8 +46,8 @@ use crate::{
     places::Places,
 };
 
-/// Most cells of a sweep: beyond, a typing error is likelier than an intention.
-const CELLS_MAX: usize = 100_000;
+/// Most cells of a sweep.
+const CELLS_MAX: usize = bounds::CELLS.most as usize;
 
 const NOTHING_LEFT: &str = "`skip` leaves out every combination; take a condition away";
 

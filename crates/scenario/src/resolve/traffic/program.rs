@@ -22,12 +22,15 @@ use sluicegate_program::{
 
 use super::{Checks, Network, duration, pairs::side};
 use crate::{
-    bounds::{self, OPERATIONS_MAX},
+    bounds,
     experiment::{Tenant, TrafficKind},
 };
 
 /// Longest message that is sent before its receive is posted, unless a table says otherwise.
 const EAGER_BYTES: u64 = 16_384;
+
+/// Most operations of a generated program.
+const OPERATIONS_MAX: u64 = bounds::OPERATIONS.most as u64;
 
 /// What a program is made of.
 const SOURCES: [&str; 4] = ["goal", "collective", "training", "nas"];

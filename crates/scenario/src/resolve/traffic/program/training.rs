@@ -11,7 +11,8 @@ use sluicegate_program::{
     training::Training,
 };
 
-use crate::bounds::{self, OPERATIONS_MAX};
+use super::OPERATIONS_MAX;
+use crate::bounds;
 
 const ADVICE: &str = "for example training = { parameters = 70e9, layers = 80, hidden = 8192, \
                       tokens = 4096, data = 8, tensor = 8, pipeline = 4, micro_batches = 8, flops = 400e12 }";
