@@ -18,6 +18,7 @@ use common::{
 use sluicegate_dataplane::{
     config::Config, count::Drop as Reason, port::Port, service::Service, tap::Tap,
 };
+use sluicegate_labkit::uml;
 
 use crate::common;
 
@@ -34,7 +35,8 @@ impl Uml {
         let socket = bench.directory.join(format!("{port}.sock"));
         let program = env!("CARGO_BIN_EXE_uml-guest");
         // Its kernel has several processes, all of which end with the first one of their namespace.
-        let mut child = Command::new("unshare")
+        let mut command = Command::new("unshare");
+        command
             .args(["--pid", "--fork", "--kill-child", KERNEL])
             .args(["mem=96M", "rootfstype=hostfs", "rootflags=/", "ro", "quiet"])
             .args([
@@ -48,7 +50,9 @@ impl Uml {
             .arg(format!("uml_dir={}", bench.directory.display()))
             .arg(format!("umid={port}"))
             .arg(format!("virtio_uml.device={}:1", socket.display()))
-            .arg(format!("init={program}"))
+            .arg(format!("init={program}"));
+        uml::adapt(&mut command);
+        let mut child = command
             .args(["--", role])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

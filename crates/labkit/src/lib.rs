@@ -6,7 +6,8 @@
 //! - [`port`] is a switch port: it marks, drops and measures at an interface's transmit queue;
 //! - [`tenant_cc`] has tenants' TCP stacks for kernels that lack them (struct_ops);
 //! - [`ovs`] is Open vSwitch in userspace, an opponent of the switch;
-//! - [`ignore_window`] is a tenant that cheats.
+//! - [`ignore_window`] is a tenant that cheats;
+//! - [`uml`] lets kernels of User-Mode Linux run on CPUs with AMX.
 
 #![allow(unsafe_code)]
 
@@ -15,3 +16,4 @@ pub mod ovs;
 pub mod pool;
 pub mod port;
 pub mod tenant_cc;
+pub mod uml;

@@ -19,6 +19,7 @@ use rustix::{
     process::{Signal, set_parent_process_death_signal},
     thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space},
 };
+use sluicegate_labkit::uml;
 
 use super::{
     Attachment, INIT, Port,
@@ -117,7 +118,9 @@ fn boot(job: &Job, attachment: &Attachment) -> anyhow::Result<Child> {
         ])
         .args([format!("uml_dir={directory}"), "umid=guest".into()])
         .arg(adapter)
-        .arg(format!("init={}", executable.display()))
+        .arg(format!("init={}", executable.display()));
+    uml::adapt(&mut command);
+    command
         .args(["--", INIT])
         .arg(job.path())
         .stdin(Stdio::null())
