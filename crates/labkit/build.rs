@@ -1,7 +1,7 @@
 //! Compiles the kernel programs, which modules embed with `include_object!`, and lists the tenants'
 //! stacks in `OUT_DIR/stacks.rs`: those of core's table of algorithms that Sluicegate brings.
 
-use std::{env, fmt::Write, fs, path::Path};
+use std::{env, fmt::Write, fs, path::Path, process::Command};
 
 use sluicegate_bpf_build::{Variant, compile_programs};
 
@@ -29,6 +29,23 @@ fn main() {
     compile_programs(&["../agent/bpf", "../core/c"], variants.collect());
     let out = env::var("OUT_DIR").expect("cargo sets OUT_DIR");
     fs::write(Path::new(&out).join("stacks.rs"), list(&names)).expect("writing the list of stacks");
+    build_preloaded("c/uml_xstate.c", &Path::new(&out).join("uml_xstate.so"));
+}
+
+/// Compiles what `uml.rs` preloads.
+fn build_preloaded(source: &str, to: &Path) {
+    println!("cargo::rerun-if-changed={source}");
+    println!("cargo::rerun-if-env-changed=CC");
+    let compiler = env::var("CC").unwrap_or_else(|_| "cc".into());
+    let status = Command::new(&compiler)
+        .args([
+            "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-o",
+        ])
+        .arg(to)
+        .args([source, "-ldl"])
+        .status();
+    let status = status.unwrap_or_else(|error| panic!("{compiler}: {error}; install a C compiler"));
+    assert!(status.success(), "{compiler} does not compile {source}");
 }
 
 fn has_file_of_its_own(name: &str) -> bool {

@@ -51,7 +51,7 @@ impl Uml {
             .arg(format!("umid={port}"))
             .arg(format!("virtio_uml.device={}:1", socket.display()))
             .arg(format!("init={program}"));
-        uml::adapt(&mut command);
+        let _preloaded = uml::adapt(&mut command).expect("a file in memory");
         let mut child = command
             .args(["--", role])
             .stdin(Stdio::null())

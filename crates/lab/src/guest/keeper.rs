@@ -118,14 +118,13 @@ fn boot(job: &Job, attachment: &Attachment) -> anyhow::Result<Child> {
         ])
         .args([format!("uml_dir={directory}"), "umid=guest".into()])
         .arg(adapter)
-        .arg(format!("init={}", executable.display()));
-    uml::adapt(&mut command);
-    command
+        .arg(format!("init={}", executable.display()))
         .args(["--", INIT])
         .arg(job.path())
         .stdin(Stdio::null())
         .stdout(File::create(job.path().join(job::CONSOLE))?)
         .stderr(Stdio::inherit());
+    let _preloaded = uml::adapt(&mut command).context("cannot prepare a guest's kernel")?;
     // SAFETY: prctl is a plain system call, safe between fork and exec.
     unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) };
     // SAFETY: the PID namespace only concerns processes born from here on.
