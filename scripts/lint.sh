@@ -48,7 +48,7 @@ lint_licences() {
 	local file licence
 	for file in $(sources '*.[ch]'); do
 		case $file in
-		crates/trace/*) licence='Apache-2.0' ;;
+		crates/trace/* | crates/labkit/c/*) licence='Apache-2.0' ;;
 		*) licence='BSD-2-Clause OR GPL-2.0-only' ;;
 		esac
 		head -1 "$file" | grep -qF "SPDX-License-Identifier: $licence" ||

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Preloaded below kernels of User-Mode Linux: the extended state of a traced process in the length
  * that the machine has it. Such a kernel keeps the first 2696 bytes (HOST_FP_SIZE of Linux 6.1).

@@ -15,9 +15,9 @@ pub const HOSTS_MAX: u32 = 131_070;
 /// Most operations of a generated program.
 const OPERATIONS_MAX: u64 = 100_000_000;
 
-/// Smallest MTU over IPv4 in bytes: headers of IP and TCP (40), all options (40), and the 8 bytes of
-/// data that Linux leaves a segment at least (`tcp_min_snd_mss`). IPv4 itself allows 68, into which
-/// an acknowledgement with SACK blocks does not fit.
+/// Smallest MTU over IPv4 in bytes: headers of IP and TCP (40), all options (40), and the 8 bytes
+/// of data that Linux leaves a segment at least (`tcp_min_snd_mss`). IPv4 itself allows 68, into
+/// which an acknowledgement with SACK blocks does not fit.
 const MTU_MIN_V4: i64 = 88;
 
 /// Largest MTU in bytes: jumbo frames end at 9000 or a little above.
