@@ -404,10 +404,12 @@ fn phases_are_offered_and_complete() {
         .collect();
     assert_eq!(whole.len(), 1);
     assert!(whole[0] >= 249_000.0, "nothing is offered early: {whole:?}");
+    let begun: u64 = a.completions.iter().map(|part| part.begun).sum();
+    let open = a.completions.iter().any(|part| !part.open_us.is_empty());
     assert_eq!(
-        (a.senders[0].flow, a.completions.len()),
-        (0, 0),
-        "it is complete"
+        (a.senders[0].flow, begun, open),
+        (0, 1, false),
+        "it has begun and is complete"
     );
 }
 
