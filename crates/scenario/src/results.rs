@@ -573,6 +573,8 @@ impl Verdict {
 pub struct Samples {
     /// Every RTT sample in microseconds.
     pub rtt_us: Vec<f64>,
+    /// For how long requests had waited that had no answer when the run ended, in microseconds.
+    pub rtt_outstanding_us: Vec<f64>,
     /// How late the process was that answered a probe, in microseconds, for every request; empty
     /// where time is simulated.
     pub wake_us: Vec<f64>,

@@ -194,6 +194,7 @@ fn assemble(
     conditions
         .notes
         .extend(variants.iter().flat_map(unfinished));
+    (conditions.notes).extend(variants.iter().filter_map(unanswered));
     let idle = expectations.iter().filter(|e| e.always_holds());
     conditions.notes.extend(idle.map(|e| {
         let reason = "no value that was measured could break it";
@@ -229,6 +230,21 @@ fn unfinished(variant: &VariantResult) -> impl Iterator<Item = String> {
         let (left, begun) = (fct.unfinished, fct.count + fct.unfinished);
         let of = format!("{}: fct_us.{class}: {left} of {begun}", variant.name);
         format!("{of} were not complete when the run ended; completion times leave them out")
+    })
+}
+
+/// A line for requests that had waited longer than any answer took when the run ended: the longest
+/// round trips are the ones that are not there.
+fn unanswered(variant: &VariantResult) -> Option<String> {
+    let samples = &variant.samples;
+    let longest_us = samples.rtt_us.iter().copied().fold(0.0, f64::max);
+    let waiting = samples.rtt_outstanding_us.iter().copied();
+    let waiting: Vec<f64> = waiting.filter(|&us| us > longest_us).collect();
+    let most_ms = waiting.iter().copied().fold(0.0, f64::max) / 1e3;
+    (!waiting.is_empty()).then(|| {
+        let of = format!("{}: rtt_us: {} requests", variant.name, waiting.len());
+        let than = "longer than any answer took; round trips leave them out";
+        format!("{of} had waited for up to {most_ms:.1} ms when the run ended, {than}")
     })
 }
 
@@ -352,6 +368,23 @@ mod tests {
         let notes: Vec<String> = unfinished(&variant).collect();
         assert_eq!(notes.len(), 1, "{notes:?}");
         assert!(notes[0].starts_with("v: fct_us.many: 2 of 92 were not complete"));
+    }
+
+    #[test]
+    fn requests_that_waited_longer_than_any_answer_are_noted() {
+        let mut variant = VariantResult {
+            name: "v".to_owned(),
+            ..VariantResult::default()
+        };
+        variant.samples.rtt_us = vec![100.0, 900.0];
+        variant.samples.rtt_outstanding_us = vec![900.0, 20.0];
+        assert_eq!(unanswered(&variant), None);
+        variant.samples.rtt_outstanding_us = vec![5_000_000.0, 20.0, 901.0];
+        let note = unanswered(&variant).unwrap();
+        assert!(note.starts_with("v: rtt_us: 2 requests had waited for up to 5000.0 ms"));
+        variant.samples.rtt_us.clear();
+        let note = unanswered(&variant).unwrap();
+        assert!(note.starts_with("v: rtt_us: 3 requests"), "{note}");
     }
 
     fn experiment() -> Experiment {

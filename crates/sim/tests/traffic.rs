@@ -33,6 +33,46 @@ fn what_phases_offer_beyond_the_link_is_sent_later() {
     within(whole.p50.unwrap() / 1e6, drained_s, drained_s + 0.005);
 }
 
+/// Every frame arrives twice, and the link before has room for half of them.
+#[test]
+fn copies_stand_for_no_datagram_that_was_lost() {
+    let results = run(&format!(
+        "{PAIR}[network.link.right-r1]\nduplicate_rate = 1.0\n[traffic.u]\nkind = 'datagrams'\n\
+        rate = '200Mbit'\n[network.link.left-right]\nqueue = '30KB'\n[network.link.left-s1]\nrate = '1Gbit'\n"
+    ));
+    let counts = results[0].flows[0].datagrams.as_ref().unwrap();
+    let lost = counts.lost as f64 / counts.sent as f64;
+    assert!((0.45..0.56).contains(&lost), "{counts:?}");
+    assert!(results[0].flows[0].goodput_bps < 100e6);
+}
+
+#[test]
+fn a_flow_that_nothing_more_arrives_of_is_stalled_until_its_end() {
+    let stalled_ms = |keys: &str| {
+        let results = run(&format!(
+            "{PAIR}[traffic.b]\nkind = 'bulk'\n{keys}[[event]]\nat = '300ms'\nfor = '700ms'\n\
+            link_down = ['left-right']\n"
+        ));
+        results[0].flows[0].stalled_us.unwrap() / 1e3
+    };
+    // In steps of 10 ms.
+    assert!((680.0..=700.0).contains(&stalled_ms("")));
+    assert!((180.0..=200.0).contains(&stalled_ms("stop = '500ms'\n")));
+    assert!(stalled_ms("stop = '200ms'\n") <= 10.0);
+}
+
+#[test]
+fn a_request_without_an_answer_keeps_its_time() {
+    let results = run(&format!(
+        "{PAIR}[traffic.p]\nkind = 'ping-pong'\n[[event]]\nat = '300ms'\nfor = '700ms'\n\
+        link_down = ['left-right']\n"
+    ));
+    let samples = &results[0].samples;
+    assert_eq!(samples.rtt_outstanding_us.len(), 1);
+    assert!((699e3..701e3).contains(&samples.rtt_outstanding_us[0]));
+    assert!(samples.rtt_us.iter().all(|us| *us < 100e3));
+}
+
 #[test]
 fn a_late_process_reads_all_that_has_come_and_answers_late() {
     let with = |wake: &str| {

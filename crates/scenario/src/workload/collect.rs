@@ -65,6 +65,8 @@ pub fn result(seen: Seen<'_>) -> VariantResult {
         .flat_map(|report| &report.rtts)
         .flat_map(|rtt| rtt.samples_us.iter().copied())
         .collect();
+    let rtts = reports.iter().flat_map(|report| &report.rtts);
+    let rtt_outstanding_us = rtts.filter_map(|rtt| rtt.outstanding_us).collect();
     let wakes = reports.iter().flat_map(|report| &report.wakes_us);
     let wake_us = wakes.copied().collect();
     let completions = completions(variant, flows, reports);
@@ -97,6 +99,7 @@ pub fn result(seen: Seen<'_>) -> VariantResult {
         programs,
         samples: Samples {
             rtt_us,
+            rtt_outstanding_us,
             wake_us,
             fct_us: completions
                 .into_iter()
@@ -188,7 +191,7 @@ fn flow_results(variant: &Variant, flows: &[Flow], reports: &[Report]) -> Vec<Fl
         .map(|flow| {
             let (from, to) = (&variant.tenants[flow.from], &variant.tenants[flow.to]);
             let sent = sender(reports, flow);
-            let received = receiver(reports, flow).map_or(0, |receiver| receiver.measured_bytes);
+            let got = receiver(reports, flow);
             let cwnd = sent.map(|sent| &sent.cwnd).filter(|cwnd| !cwnd.is_empty());
             FlowResult {
                 id: flow.id,
@@ -201,7 +204,7 @@ fn flow_results(variant: &Variant, flows: &[Flow], reports: &[Report]) -> Vec<Fl
                     true => Protocol::Udp,
                     false => Protocol::Tcp,
                 },
-                goodput_bps: received as f64 * 8.0 / seconds,
+                goodput_bps: got.map_or(0, |got| got.measured_bytes) as f64 * 8.0 / seconds,
                 retransmits: sent.map(|sender| sender.retransmits),
                 timeouts: sent.and_then(|sender| sender.timeouts),
                 srtt_us: sent
@@ -210,8 +213,7 @@ fn flow_results(variant: &Variant, flows: &[Flow], reports: &[Report]) -> Vec<Fl
                 datagrams: datagrams(reports, flow),
                 cwnd_max_bytes: cwnd.and_then(|cwnd| cwnd.iter().map(|&(_, bytes)| bytes).max()),
                 cwnd_cuts: cwnd.map(|cwnd| cwnd_cuts(cwnd)),
-                stalled_us: receiver(reports, flow)
-                    .and_then(|got| stalled_us(variant, &got.series)),
+                stalled_us: got.and_then(|got| stalled_us(variant, flow, &got.series)),
             }
         })
         .collect()
@@ -223,9 +225,10 @@ fn cwnd_cuts(cwnd: &[(f64, u64)]) -> u64 {
     cwnd.windows(2).filter(fell).count() as u64
 }
 
-/// The longest run of empty bins between two that are not, within the measured window; `None` if
-/// all of it is empty.
-fn stalled_us(variant: &Variant, bins: &[(f64, u64)]) -> Option<f64> {
+/// The longest run of empty bins behind one that is not, within the measured window; `None` if all
+/// of it is empty. A bulk flow that nothing more arrives of is stalled until it was to end;
+/// datagrams may have had their last burst.
+fn stalled_us(variant: &Variant, flow: &Flow, bins: &[(f64, u64)]) -> Option<f64> {
     let begin_s = variant.warmup.as_secs_f64();
     let mut since_s = None;
     let mut longest_s: f64 = 0.0;
@@ -237,7 +240,16 @@ fn stalled_us(variant: &Variant, bins: &[(f64, u64)]) -> Option<f64> {
         }
         previous_s = end_s;
     }
-    since_s.map(|_| longest_s * 1e6)
+    let since_s = since_s?;
+    let width_s = bins.first().map_or(f64::INFINITY, |&(end_s, _)| end_s);
+    let end = variant.warmup + variant.duration;
+    let stop = variant.traffic[flow.traffic].stop.unwrap_or(end).min(end);
+    // Bins that are whole by then, in spite of rounding.
+    let whole = (stop.as_secs_f64() / width_s + 1e-6).floor();
+    if is_bulk(variant, flow) {
+        longest_s = longest_s.max(whole * width_s - since_s);
+    }
+    Some(longest_s * 1e6)
 }
 
 /// The completions in one class.
