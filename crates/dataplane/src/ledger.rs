@@ -35,6 +35,8 @@ use std::{
     },
     path::Path,
     sync::Arc,
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -57,6 +59,9 @@ const MAGIC: u64 = u64::from_be_bytes(*b"sluice 3");
 const THREADED: u64 = u64::from_be_bytes(*b"sluice 4");
 /// The bits of the form.
 const FORM: u64 = 0xff;
+
+/// For how long a start waits for a switch that may be ending.
+const ENDING: Duration = Duration::from_secs(1);
 
 const PAGE: usize = 512;
 /// The epoch of the first thread; that of each further one is in another line of the cache.
@@ -191,6 +196,18 @@ fn make(path: &Path) -> anyhow::Result<File> {
         })
 }
 
+/// Locks a file for this process alone, and waits for [`ENDING`] if another has it.
+fn lock(file: &File) -> Result<(), Errno> {
+    let until = Instant::now() + ENDING;
+    loop {
+        let locked = flock(file, FlockOperation::NonBlockingLockExclusive);
+        if locked != Err(Errno::WOULDBLOCK) || Instant::now() >= until {
+            return locked;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 impl Ledger {
     /// Opens a file, or makes it. What its process had prepared and not put in force is forgotten.
     ///
@@ -204,7 +221,7 @@ impl Ledger {
             "{} is no state of a switch of this user; remove it, or choose another `state`",
             path.display()
         );
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        match lock(&file) {
             Err(Errno::WOULDBLOCK) => bail!(
                 "a switch runs already, with the state in {}; `sluicegate switch upgrade` replaces \
                  it, and another switch needs another `socket` and `state`",
@@ -746,6 +763,21 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+
+    #[test]
+    fn a_start_waits_for_a_switch_that_is_ending_and_for_no_other() {
+        let path = std::env::temp_dir().join(format!("sg-ledger-{}-ending", std::process::id()));
+        let running = Ledger::open(&path).expect("it is made");
+        let error = Ledger::open(&path).expect_err("it is refused");
+        assert!(error.to_string().contains("runs already"), "{error:#}");
+        let ending = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            drop(running);
+        });
+        Ledger::open(&path).expect("it is taken");
+        ending.join().expect("it ends");
+        fs::remove_file(path).expect("it was there");
+    }
 
     #[test]
     fn only_a_state_of_this_user_is_taken_and_anything_else_is_left_as_it_is() {
