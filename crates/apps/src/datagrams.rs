@@ -1,6 +1,6 @@
 //! Datagrams: sent when they are due, whatever becomes of them, and counted where they arrive.
 
-use std::{collections::HashMap, net::SocketAddr};
+use std::{mem, net::SocketAddr};
 
 use sluicegate_scenario::workload::{
     Report,
@@ -105,27 +105,11 @@ impl Actor for Source {
     }
 }
 
-/// Numbers that have arrived, 64 of them to an entry.
-#[derive(Default)]
-struct Arrived(HashMap<u64, u64>);
-
-impl Arrived {
-    /// Adds a number; false if it was there.
-    fn add(&mut self, number: u64) -> bool {
-        let bits = self.0.entry(number / 64).or_default();
-        let bit = 1 << (number % 64);
-        let is_new = *bits & bit == 0;
-        *bits |= bit;
-        is_new
-    }
-}
-
 /// The receiving end. A copy that the network made counts as nothing: it replaces no datagram that
 /// was lost.
 pub struct Sink {
     port: u16,
     meter: Meter,
-    arrived: Arrived,
     report: DatagramsReceived,
 }
 
@@ -134,7 +118,6 @@ impl Sink {
         Self {
             port,
             meter: Meter::new(flow),
-            arrived: Arrived::default(),
             report: DatagramsReceived {
                 flow,
                 ..DatagramsReceived::default()
@@ -150,7 +133,7 @@ impl Actor for Sink {
 
     fn readable<I: Io>(&mut self, io: &mut I, socket: SocketId, _: u64) {
         while let Some(datagram) = io.receive_datagram(socket) {
-            if !self.arrived.add(datagram.number) {
+            if !self.report.arrived.add(datagram.number) {
                 continue;
             }
             self.meter.count(io.plan(), io.now_ns(), datagram.bytes);
@@ -165,6 +148,6 @@ impl Actor for Sink {
 
     fn finish<I: Io>(&mut self, io: &mut I, report: &mut Report) {
         report.receivers.push(self.meter.finish(io.plan()));
-        report.datagrams_received.push(self.report.clone());
+        report.datagrams_received.push(mem::take(&mut self.report));
     }
 }

@@ -41,6 +41,7 @@ impl Uml {
             .args(["mem=96M", "rootfstype=hostfs", "rootflags=/", "ro", "quiet"])
             .args([
                 "con=null",
+                "nohz=off",
                 "con0=fd:0,fd:1",
                 "ssl=null",
                 "selinux=0",

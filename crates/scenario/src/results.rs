@@ -172,8 +172,9 @@ pub struct FlowResult {
     pub timeouts: Option<u64>,
     /// Smoothed RTT at the end, from the sender; `None` if it has none.
     pub srtt_us: Option<f64>,
-    /// Longest time of the measured window in which nothing arrived, between two times at which
-    /// something did; a multiple of the series' interval, rounded down. `None` if nothing arrived.
+    /// Longest time of the measured window from an arrival to the next or, of bulk flows, to the
+    /// end of what they offer or of the run; a multiple of the series' interval, rounded down.
+    /// `None` if nothing arrived.
     pub stalled_us: Option<f64>,
     /// Largest congestion window seen over the whole run; `None` if none was.
     pub cwnd_max_bytes: Option<u64>,

@@ -242,9 +242,9 @@ fn unanswered(variant: &VariantResult) -> Option<String> {
     let waiting: Vec<f64> = waiting.filter(|&us| us > longest_us).collect();
     let most_ms = waiting.iter().copied().fold(0.0, f64::max) / 1e3;
     (!waiting.is_empty()).then(|| {
-        let of = format!("{}: rtt_us: {} requests", variant.name, waiting.len());
-        let than = "longer than any answer took; round trips leave them out";
-        format!("{of} had waited for up to {most_ms:.1} ms when the run ended, {than}")
+        let of = format!("{}: rtt_us: waiting requests", variant.name);
+        let (count, than) = (waiting.len(), "longer than any answer took");
+        format!("{of}, which round trips leave out: {count}, for up to {most_ms:.1} ms, {than}")
     })
 }
 
@@ -381,10 +381,10 @@ mod tests {
         assert_eq!(unanswered(&variant), None);
         variant.samples.rtt_outstanding_us = vec![5_000_000.0, 20.0, 901.0];
         let note = unanswered(&variant).unwrap();
-        assert!(note.starts_with("v: rtt_us: 2 requests had waited for up to 5000.0 ms"));
+        assert!(note.contains("leave out: 2, for up to 5000.0 ms"), "{note}");
         variant.samples.rtt_us.clear();
         let note = unanswered(&variant).unwrap();
-        assert!(note.starts_with("v: rtt_us: 3 requests"), "{note}");
+        assert!(note.contains("leave out: 3, "), "{note}");
     }
 
     fn experiment() -> Experiment {

@@ -1,7 +1,8 @@
 //! The simulator as a [`World`].
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
+    mem,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -16,6 +17,7 @@ use sluicegate_scenario::{
         self, Flow, Report,
         collect::{self, Seen},
         errors,
+        plan::Numbers,
         windows::Windows,
     },
     world::{Observer, Outcome, Problem, World},
@@ -509,6 +511,11 @@ impl<'a, F: FabricOf> Run<'a, F> {
                 underway.entry(to).or_default().insert(number, payload);
             });
         }
+        let received = reports.iter_mut();
+        let received = received.flat_map(|report| &mut report.datagrams_received);
+        let arrived: HashMap<u32, Numbers> = received
+            .map(|received| (received.flow, mem::take(&mut received.arrived)))
+            .collect();
         let senders = reports.iter_mut().flat_map(|it| &mut it.datagrams_sent);
         for sent in senders {
             let Some(flow) = self.flows.get(sent.flow as usize) else {
@@ -516,7 +523,12 @@ impl<'a, F: FabricOf> Run<'a, F> {
             };
             let of_flow = underway.get(&(narrow::<u32>(flow.to), flow.port));
             let of_flow = of_flow.into_iter().flatten();
-            let measured = of_flow.filter(|(number, _)| u64::from(**number) >= sent.before.0);
+            // Of one that has arrived, only a copy is.
+            let has_arrived = |number| arrived.get(&sent.flow).is_some_and(|all| all.has(number));
+            let measured = of_flow.filter(|(number, _)| {
+                let number = u64::from(**number);
+                number >= sent.before.0 && !has_arrived(number)
+            });
             let payloads = measured.map(|(_, payload)| u64::from(*payload));
             sent.underway = Some(payloads.fold((0, 0), |(count, sum), own| (count + 1, sum + own)));
         }

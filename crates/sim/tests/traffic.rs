@@ -33,6 +33,23 @@ fn what_phases_offer_beyond_the_link_is_sent_later() {
     within(whole.p50.unwrap() / 1e6, drained_s, drained_s + 0.005);
 }
 
+/// A copy arrives at once and its original after the run's end: neither is under way.
+#[test]
+fn what_has_arrived_is_not_under_way_as_well() {
+    let results = run(&format!(
+        "{PAIR}[network.link.right-r1]\nduplicate_rate = 1.0\nreorder_rate = 1.0\nreorder_delay = '900ms'\n\
+        [traffic.u]\nkind = 'datagrams'\nrate = '10Mbit'\n"
+    ));
+    let counts = results[0].flows[0].datagrams.as_ref().unwrap();
+    let underway = counts.underway.unwrap();
+    assert_eq!(
+        counts.received + counts.lost + underway,
+        counts.sent,
+        "{counts:?}"
+    );
+    assert!(underway * 2 < counts.sent, "{counts:?}");
+}
+
 /// Every frame arrives twice, and the link before has room for half of them.
 #[test]
 fn copies_stand_for_no_datagram_that_was_lost() {
@@ -59,6 +76,9 @@ fn a_flow_that_nothing_more_arrives_of_is_stalled_until_its_end() {
     assert!((680.0..=700.0).contains(&stalled_ms("")));
     assert!((180.0..=200.0).contains(&stalled_ms("stop = '500ms'\n")));
     assert!(stalled_ms("stop = '200ms'\n") <= 10.0);
+    let phases =
+        "phases = [{ until = '200ms', rate = '20Mbit' }, { until = '900ms', rate = '0Mbit' }]\n";
+    assert!(stalled_ms(phases) <= 10.0);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use sluicegate_scenario::{
 use crate::interrupt::Stopping;
 
 /// Rate of the bottleneck. A foreign stack's packets wait for one process more than Linux's, and a
-/// flow's share falls with its RTT: at 300 Mb/s the queue's delay is no longer than that wait
+/// flow's share falls with its RTT: at 300 Mb/s that wait counts beside the queue's delay
 /// (docs/lab.md).
 const LINK_BPS: f64 = 100e6;
 

@@ -109,8 +109,8 @@ fn boot(job: &Job, attachment: &Attachment) -> anyhow::Result<Child> {
             "ssl=null",
             "quiet",
         ])
-        // A tick every 10 ms. Between two looks at its timers an idle kernel of User-Mode Linux
-        // may sleep although frames are taken (seen: for 220 ms, with all of a ring unanswered).
+        // A tick every 10 ms. Without it an idle kernel of User-Mode Linux may sleep to its next
+        // timer while frames wait in its ring (seen: for 220 and 360 ms).
         .arg("nohz=off")
         // Self-tests and benchmarks that only cost time at boot: 1.2 s become 0.2 s.
         .args([

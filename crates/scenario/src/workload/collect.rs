@@ -10,7 +10,7 @@ use super::{
     windows::Windows,
 };
 use crate::{
-    experiment::{Interval, Variant},
+    experiment::{Interval, TrafficKind, Variant},
     results::{
         Datagrams, FctQuantiles, FlowResult, Goodput, LinkResult, Protocol, Samples, Series,
         SeriesKind, VariantResult,
@@ -225,6 +225,14 @@ fn cwnd_cuts(cwnd: &[(f64, u64)]) -> u64 {
     cwnd.windows(2).filter(fell).count() as u64
 }
 
+/// The end of what is offered, where phases end.
+fn offered_until(kind: &TrafficKind) -> Option<Duration> {
+    let TrafficKind::Phased { phases, .. } = kind else {
+        return None;
+    };
+    phases.iter().rfind(|phase| phase.rate_bps > 0)?.until
+}
+
 /// The longest run of empty bins behind one that is not, within the measured window; `None` if all
 /// of it is empty. A bulk flow that nothing more arrives of is stalled until it was to end;
 /// datagrams may have had their last burst.
@@ -243,7 +251,9 @@ fn stalled_us(variant: &Variant, flow: &Flow, bins: &[(f64, u64)]) -> Option<f64
     let since_s = since_s?;
     let width_s = bins.first().map_or(f64::INFINITY, |&(end_s, _)| end_s);
     let end = variant.warmup + variant.duration;
-    let stop = variant.traffic[flow.traffic].stop.unwrap_or(end).min(end);
+    let traffic = &variant.traffic[flow.traffic];
+    let stop = [traffic.stop, offered_until(&traffic.kind)].into_iter();
+    let stop = stop.flatten().fold(end, Duration::min);
     // Bins that are whole by then, in spite of rounding.
     let whole = (stop.as_secs_f64() / width_s + 1e-6).floor();
     if is_bulk(variant, flow) {

@@ -5,7 +5,11 @@
 //! (which the lab gives separately, as CLOCK_REALTIME, once everybody is ready), sizes are bytes,
 //! flows are ids that [`super::flows`] explains.
 
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::SocketAddr,
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 use sluicegate_fabric::Routing;
@@ -610,6 +614,28 @@ pub struct DatagramsReceived {
     /// (datagrams, bytes of payload) of its socket up to the latest of them that was received;
     /// `None` = none was.
     pub latest: Option<(u64, u64)>,
+    /// Those of its socket that were received, whenever sent; it stays in the process.
+    #[serde(skip)]
+    pub arrived: Numbers,
+}
+
+/// A set of numbers, 64 of them to an entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Numbers(HashMap<u64, u64>);
+
+impl Numbers {
+    /// Adds a number; false if it was there.
+    pub fn add(&mut self, number: u64) -> bool {
+        let is_new = !self.has(number);
+        *self.0.entry(number / 64).or_default() |= 1 << (number % 64);
+        is_new
+    }
+
+    /// Whether a number is there.
+    pub fn has(&self, number: u64) -> bool {
+        let bits = self.0.get(&(number / 64));
+        bits.is_some_and(|bits| bits & 1 << (number % 64) != 0)
+    }
 }
 
 /// The times of a rank of a parallel program.
