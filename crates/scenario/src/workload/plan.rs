@@ -6,12 +6,13 @@
 //! flows are ids that [`super::flows`] explains.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     sync::Arc,
 };
 
 use serde::{Deserialize, Serialize};
+use sluicegate_core::number::index;
 use sluicegate_fabric::Routing;
 use sluicegate_program::Rank;
 
@@ -619,22 +620,54 @@ pub struct DatagramsReceived {
     pub arrived: Numbers,
 }
 
-/// A set of numbers, 64 of them to an entry.
+/// Words of [`Numbers`] that one number adds at most: 8 MB, 67 million numbers.
+const FAR: usize = 1 << 20;
+
+/// A set of numbers that come nearly in order from 0 on. From the first on that is out of order each
+/// has a bit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Numbers(HashMap<u64, u64>);
+pub struct Numbers {
+    /// All below are there.
+    upto: u64,
+    near: Vec<u64>,
+    /// Those that were too far ahead to have a bit.
+    far: BTreeSet<u64>,
+}
 
 impl Numbers {
     /// Adds a number; false if it was there.
+    #[inline]
     pub fn add(&mut self, number: u64) -> bool {
-        let is_new = !self.has(number);
-        *self.0.entry(number / 64).or_default() |= 1 << (number % 64);
+        if number == self.upto && self.near.is_empty() && self.far.is_empty() {
+            self.upto += 1;
+            return true;
+        }
+        number >= self.upto && self.add_out_of_order(number)
+    }
+
+    #[cold]
+    fn add_out_of_order(&mut self, number: u64) -> bool {
+        if !self.far.is_empty() && self.far.contains(&number) {
+            return false;
+        }
+        let word = index(number / 64);
+        if word >= self.near.len() {
+            if word - self.near.len() >= FAR {
+                return self.far.insert(number);
+            }
+            self.near.resize(word + 1, 0);
+        }
+        let bit = 1 << (number % 64);
+        let is_new = self.near[word] & bit == 0;
+        self.near[word] |= bit;
         is_new
     }
 
     /// Whether a number is there.
     pub fn has(&self, number: u64) -> bool {
-        let bits = self.0.get(&(number / 64));
-        bits.is_some_and(|bits| bits & 1 << (number % 64) != 0)
+        let bits = self.near.get(index(number / 64));
+        let is_near = bits.is_some_and(|bits| bits & 1 << (number % 64) != 0);
+        number < self.upto || is_near || self.far.contains(&number)
     }
 }
 
@@ -722,4 +755,37 @@ pub fn open_us(begin_ns: u64, now_ns: u64, broken: bool) -> f64 {
         return NEVER_US;
     }
     now_ns.saturating_sub(begin_ns) as f64 / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_new_once_however_far_it_is() {
+        let mut numbers = Numbers::default();
+        let far = 64 * FAR as u64;
+        let order = [
+            0,
+            1,
+            0,
+            3,
+            2,
+            2,
+            64,
+            63,
+            far + 200,
+            u64::MAX,
+            far,
+            far + 200,
+            3,
+        ];
+        let new = order.map(|number| numbers.add(number));
+        let not_new: Vec<usize> = (0..order.len()).filter(|at| !new[*at]).collect();
+        assert_eq!(not_new, [2, 5, 11, 12]);
+        assert!(order.iter().all(|number| numbers.has(*number)));
+        let others = [4, 5, 65, far + 1, far + 201, u64::MAX - 1];
+        assert!(others.iter().all(|number| !numbers.has(*number)));
+        assert_eq!(numbers.far.len(), 2);
+    }
 }
