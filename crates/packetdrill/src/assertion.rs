@@ -295,6 +295,7 @@ fn constant(name: &str) -> Option<i64> {
         "TCP_CLOSE" | "TCPI_CLOSED" => 7,
         "TCP_CLOSE_WAIT" | "TCPI_CLOSE_WAIT" => 8,
         "TCP_LAST_ACK" | "TCPI_LAST_ACK" => 9,
+        "TCP_LISTEN" | "TCPI_LISTEN" => 10,
         "TCP_CLOSING" | "TCPI_CLOSING" => 11,
         "TCP_CA_Open" => 0,
         "TCP_CA_Disorder" => 1,

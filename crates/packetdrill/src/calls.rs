@@ -507,10 +507,10 @@ impl Call {
         match (answer, &self.result) {
             (Value(_), Expr::Ellipsis) => true,
             (Value(value), Expr::Integer(wanted)) => value == *wanted && self.errno.is_none(),
-            (Error(errno), Expr::Integer(-1)) => {
-                self.errno.as_deref().is_none_or(|wanted| wanted == errno)
-            }
-            // One number has two names.
+            (Error(errno), Expr::Integer(-1)) => self.errno.as_deref().is_none_or(|wanted| {
+                // One number has two names.
+                wanted == errno || (wanted, errno) == ("EWOULDBLOCK", "EAGAIN")
+            }),
             _ => false,
         }
     }

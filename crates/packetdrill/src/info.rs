@@ -7,6 +7,7 @@ use sluicegate_tcp::{AccurateInfo, Congestion, Endpoint, OptionSeen, State};
 use crate::{
     host::{Connection, Host},
     packet::Packet,
+    socket::Role,
 };
 
 /// For how long each cause has held the sender back, in ns (Linux's `tcp_chrono`).
@@ -97,7 +98,9 @@ impl Delivered {
 
 /// The value of a name in code.
 pub fn value(host: &Host, name: &str) -> Option<i64> {
-    let connection = host.connection.as_ref()?;
+    let Some(connection) = host.connection.as_ref() else {
+        return (name == "tcpi_state").then(|| unconnected(host));
+    };
     let value = match name {
         "tcpi_last_data_recv" => (host.now_ns - connection.data_ns.min(host.now_ns)) / 1_000_000,
         "tcpi_busy_time" => connection.limits.at(host.now_ns).busy_ns / 1_000,
@@ -201,6 +204,15 @@ fn accurate(info: &AccurateInfo, name: &str) -> Option<u64> {
         _ => return None,
     };
     Some(value.into())
+}
+
+/// The state of sockets without a connection.
+fn unconnected(host: &Host) -> i64 {
+    let mut sockets = host.sockets.values();
+    match sockets.any(|socket| matches!(socket.role, Role::Listener)) {
+        true => 10,
+        false => 7,
+    }
 }
 
 fn state(endpoint: &Endpoint) -> u64 {

@@ -131,6 +131,33 @@ fn calls_and_assertions_are_compared() {
         run("+0 close(5) = -1 EBADF (Bad file descriptor)"),
         Verdict::Pass
     );
+    for name in ["EAGAIN", "EWOULDBLOCK"] {
+        let call = format!("+0 recv(4, ..., 10, MSG_DONTWAIT) = -1 {name}");
+        assert_eq!(run(&call), Verdict::Pass);
+    }
+    assert!(matches!(
+        run("+0 recv(4, ..., 10, MSG_DONTWAIT) = -1 EINVAL"),
+        Verdict::Fail(_)
+    ));
+}
+
+#[test]
+fn a_fin_is_nothing_to_read_for_siocinq() {
+    let fin = "+.1 < FP. 1:6(5) ack 1 win 9\n+.04 > . 1:1(0) ack 7\n";
+    let verdict = run(&format!(
+        "{fin}+0 ioctl(4, SIOCINQ, [5]) = 0\n+0 read(4, ..., 10) = 5\n+0 ioctl(4, SIOCINQ, [0]) = 0\n"
+    ));
+    assert_eq!(verdict, Verdict::Pass);
+}
+
+#[test]
+fn a_socket_without_a_connection_has_a_state() {
+    let socket = "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n";
+    let listen = "+0 bind(3, ..., ...) = 0\n+0 listen(3, 1) = 0\n";
+    for (rest, state) in [("", "TCPI_CLOSED"), (listen, "TCPI_LISTEN")] {
+        let text = format!("{socket}{rest}+0 %{{ assert tcpi_state == {state} }}%\n");
+        assert_eq!(check(&text, &strict()), Verdict::Pass, "{state}");
+    }
 }
 
 #[test]

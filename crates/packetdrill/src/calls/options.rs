@@ -1,6 +1,6 @@
 //! Socket options, `fcntl` and `ioctl`.
 
-use super::{Answer, Call, Error, Expr, Host, Step, Value, transfer::left_to_read};
+use super::{Answer, Call, Error, Expr, Host, Step, Value};
 use crate::{
     host::Connection,
     machine::{Stack, algorithm},
@@ -329,8 +329,7 @@ impl Host {
         };
         let value = match (call.words(1).first(), self.connection_of(role)) {
             (_, None) => 0,
-            (Some(&"SIOCINQ"), Some(open)) => left_to_read(&open.endpoint),
-            (Some(&"FIONREAD"), Some(open)) => open.endpoint.readable(),
+            (Some(&"SIOCINQ" | &"FIONREAD"), Some(open)) => open.endpoint.readable(),
             (Some(&"SIOCOUTQ"), Some(open)) => open.endpoint.unacknowledged(),
             (Some(&"SIOCOUTQNSD"), Some(open)) => open.endpoint.info().unsent,
             _ => return self.unknown("this ioctl"),

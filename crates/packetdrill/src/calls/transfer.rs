@@ -335,8 +335,8 @@ pub fn vector(parts: &[Expr]) -> Option<Vec<u64>> {
     bytes.collect()
 }
 
-/// Everything that may be read is left for a reader, as `FIONREAD` has it; a FIN counts when there
-/// is nothing else.
+/// What `TCP_INQ` tells: everything that may be read; a FIN counts when there is nothing else. It
+/// does not for `SIOCINQ`.
 pub(super) fn left_to_read(endpoint: &Endpoint) -> u64 {
     match endpoint.readable() {
         0 => u64::from(endpoint.at_end()),
