@@ -73,6 +73,7 @@ impl Expected {
             ("ack", !wanted.has(flags::ACK) || wanted.ack == got.ack),
             ("win", self.window.is_none_or(|window| window == got.window)),
             ("options", self.any_options || options),
+            ("udp", wanted.udp == got.udp),
             ("ECN", ecn_fits),
             ("TTL", self.ttl.is_none_or(|ttl| ttl == sent.ttl)),
             ("DSCP", self.dscp.is_none_or(|dscp| dscp == sent.tos >> 2)),

@@ -16,7 +16,7 @@ use crate::{
     calls::Blocked,
     fast_open::{self, Answer},
     info::{Delivered, Limits},
-    machine::{Keepalive, Machine, Reuse, Stack},
+    machine::{Keepalive, Machine, Reuse, Stack, Tunnel},
     memory::{self, Memory},
     notices::Notices,
     packet::{self, FastOpen, LOCAL_ISN, Packet},
@@ -107,6 +107,7 @@ pub struct Host {
     pub keepalive: Keepalive,
     pub fast_open: fast_open::Settings,
     pub icmp_resets: bool,
+    pub tunnel: Tunnel,
     drop_synfin: bool,
     ecn_on_control: u8,
     syn_cookies: bool,
@@ -150,6 +151,7 @@ impl Host {
             keepalive: machine.keepalive,
             fast_open: machine.fast_open.clone(),
             icmp_resets: machine.icmp_resets,
+            tunnel: machine.tunnel,
             drop_synfin: machine.drop_synfin,
             ecn_on_control: machine.ecn_on_control,
             syn_cookies: machine.syn_cookies,
@@ -233,6 +235,9 @@ impl Host {
             (config.syn_retries, config.answer_retries) =
                 (options.syn_retries, options.syn_retries);
         }
+        if options.tunnel > 0 {
+            config.mss = config.mss.saturating_sub(self.tunnel.overhead).max(1);
+        }
         if options.maxseg > 0 {
             config.mss = config.mss.min(options.maxseg);
         }
@@ -293,6 +298,11 @@ impl Host {
         if self.drop_synfin && packet.has(flags::SYN | flags::FIN) {
             return Ok(());
         }
+        let elsewhere = |(_, port): (u16, u16)| self.tunnel.port == 0 || port != self.tunnel.port;
+        if packet.udp.is_some_and(elsewhere) {
+            return Ok(());
+        }
+        let tunnel = packet.udp.map_or(0, |(source, _)| source);
         if packet.options.signed && self.stack == Stack::Linux {
             return self.pump(); // no socket here has a key for that
         }
@@ -324,7 +334,11 @@ impl Host {
         }
         let now_ns = self.now_ns;
         match &mut self.connection {
-            Some(connection) if !fresh && connection.endpoint.state() != State::Closed => {
+            Some(connection)
+                if !fresh
+                    && connection.endpoint.state() != State::Closed
+                    && connection.options.tunnel == tunnel =>
+            {
                 let wrong =
                     self.stack == Stack::Linux && connection.echoes_too_much(&packet, now_ns);
                 if wrong || connection.refuses(&packet) {
@@ -365,7 +379,11 @@ impl Host {
             return;
         };
         listener.used = true;
-        let options = listener.options;
+        let tunnel = packet.udp.map_or(0, |(source, _)| source);
+        let options = Options {
+            tunnel,
+            ..listener.options
+        };
         let config = self.config_for(&options);
         let (enabled, without) = (options.fast_open > 0, options.no_cookie);
         let settings = fast_open::Settings {
@@ -479,6 +497,7 @@ impl Host {
                 return Ok(());
             };
             let mut packet = Packet::from_segment(&segment);
+            packet.udp = connection.options.udp(self.tunnel.port);
             connection.mark_urgent(&mut packet);
             if (packet.end().wrapping_sub(connection.nxt) as i32) > 0 {
                 connection.nxt = packet.end();
@@ -673,6 +692,7 @@ impl Host {
         self.keepalive = machine.keepalive;
         self.fast_open = machine.fast_open.clone();
         self.icmp_resets = machine.icmp_resets;
+        self.tunnel = machine.tunnel;
         self.reuse = machine.reuse;
         // Linux reads these for each segment.
         if let Some(connection) = &mut self.connection {

@@ -22,7 +22,11 @@ impl Host {
             true => 12,
             false => 0,
         };
-        let mss = u32::from(mtu - self.header).saturating_sub(options);
+        let around = match connection.options.tunnel {
+            0 => options,
+            _ => options + u32::from(self.tunnel.overhead),
+        };
+        let mss = u32::from(mtu - self.header).saturating_sub(around);
         connection.endpoint.shrink_segments(mss.max(1));
         if self.stack == Stack::Linux {
             connection.endpoint.open_smaller(mtu - self.header);
@@ -34,6 +38,9 @@ impl Host {
         let Some(connection) = &mut self.connection else {
             return Ok(());
         };
+        if icmp.udp != connection.options.udp(self.tunnel.port) {
+            return Ok(());
+        }
         let (una, nxt) = (connection.una, connection.nxt);
         let inside = |seq: u32| match self.stack {
             Stack::Linux => seq.wrapping_sub(una) <= nxt.wrapping_sub(una),

@@ -203,6 +203,11 @@ impl<'a> World<'a> {
     fn event(&mut self, event: &Event) -> Step {
         let line = event.line;
         match &event.action {
+            Action::Leaves(Expected { packet, .. }) | Action::Arrives(packet)
+                if packet.udp.is_some() =>
+            {
+                return problem(line, "TCP in UDP, which is FreeBSD's");
+            }
             Action::Leaves(expected) => {
                 self.leaves(event, expected);
                 return Ok(());

@@ -72,6 +72,15 @@ pub struct Reuse {
     pub delay_ns: u64,
 }
 
+/// TCP in UDP (FreeBSD's `net.inet.tcp.udp_tunneling_*`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tunnel {
+    /// The host's UDP port; 0 = off.
+    pub port: u16,
+    /// Bytes of each segment that it takes.
+    pub overhead: u16,
+}
+
 /// A machine, ready to run.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -90,6 +99,7 @@ pub struct Machine {
     /// ECN on packets without data (`net.inet.tcp.ecn.plusplus`): 1 on SYN-ACKs (RFC 5562), 2 on
     /// all and on what is sent again.
     pub ecn_on_control: u8,
+    pub tunnel: Tunnel,
     /// The tolerance of a time.
     pub tolerance_ns: u64,
     /// The same as a part of the time since the last event, in parts of a thousand.
@@ -134,6 +144,7 @@ impl Machine {
             icmp_resets: true,
             drop_synfin: false,
             ecn_on_control: 0,
+            tunnel: Tunnel::default(),
             tolerance_ns: 4_000 * US,
             tolerance_permille: 125,
             ts_tick_ns: 0,
@@ -195,6 +206,7 @@ impl Machine {
                     counted.offload_bytes = bytes;
                 }
             }
+            "udp_encapsulation" if value == "tcp" => return Ok(()), // packets say it themselves
             "strict_segments" => self.strict_segments = true,
             // A parameter of the machine before the script: `--sysctl=net.ipv4.tcp_sack=0`.
             "sysctl" => match value.split_once('=') {

@@ -91,6 +91,8 @@ pub struct Icmp {
     pub numbers: [Option<(u8, u8)>; 2],
     /// The sequence number that it quotes, relative; `None`: the oldest one that is out.
     pub seq: Option<u32>,
+    /// The UDP ports that it quotes, source first.
+    pub udp: Option<(u16, u16)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

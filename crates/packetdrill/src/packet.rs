@@ -41,6 +41,8 @@ pub struct Packet {
     pub urgent: u16,
     pub ecn: u8,
     pub options: Options,
+    /// In a UDP datagram with these ports, source first (FreeBSD's `tcp_udp_encap`).
+    pub udp: Option<(u16, u16)>,
 }
 
 /// TCP options; where padding stands is not kept.
@@ -125,6 +127,7 @@ impl Packet {
                 signed: false,
                 fast_open: None,
             },
+            udp: None,
         }
     }
 
@@ -193,16 +196,19 @@ impl Packet {
 
     /// The answer of a host that knows no such connection (RFC 9293 3.10.7.1).
     pub fn reset(&self) -> Self {
+        let udp = self.udp.map(|(source, destination)| (destination, source));
         if self.has(flags::ACK) {
             return Self {
                 flags: flags::RST,
                 seq: self.ack,
+                udp,
                 ..Self::default()
             };
         }
         Self {
             flags: flags::RST | flags::ACK,
             ack: self.end(),
+            udp,
             ..Self::default()
         }
     }
@@ -218,6 +224,7 @@ impl Packet {
             && self.ack == next.ack
             && self.ecn == next.ecn
             && self.ae == next.ae
+            && self.udp == next.udp
             && self.options.counters == next.options.counters
             && self.options.sack == next.options.sack;
         let Some(len) = self.len.checked_add(next.len).filter(|_| fits) else {
@@ -286,7 +293,10 @@ impl fmt::Display for Shown<'_> {
         if packet.options != Options::default() {
             write!(f, " <{}>", packet.options)?;
         }
-        Ok(())
+        match packet.udp {
+            Some((source, destination)) => write!(f, "/udp({source} > {destination})"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -83,9 +83,18 @@ pub struct Options {
     pub stamp_sent: bool,
     pub stamp_acked: bool,
     pub notsent_lowat: u32,
+    /// The peer's UDP port if segments are in UDP (`TCP_REMOTE_UDP_ENCAPS_PORT`); 0 = they are not.
+    pub tunnel: u16,
     /// Time to live; 0 = the host's.
     pub ttl: u8,
     pub tos: u8,
+}
+
+impl Options {
+    /// UDP ports of what leaves, of which the host's is this one.
+    pub fn udp(&self, port: u16) -> Option<(u16, u16)> {
+        (self.tunnel > 0).then_some((port, self.tunnel))
+    }
 }
 
 /// An open file that is no socket.

@@ -160,6 +160,60 @@ fn a_socket_without_a_connection_has_a_state() {
     }
 }
 
+/// A connection in UDP from FreeBSD's port 4000 to the peer's port 7.
+const TUNNEL: &str = "--udp_encapsulation=tcp
+0 `sysctl net.inet.tcp.udp_tunneling_port=4000`
++0 `sysctl net.inet.tcp.udp_tunneling_overhead=8`
++0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
++0 setsockopt(3, IPPROTO_TCP, TCP_REMOTE_UDP_ENCAPS_PORT, [65536], 4) = -1 EINVAL
++0 setsockopt(3, IPPROTO_TCP, TCP_REMOTE_UDP_ENCAPS_PORT, [7], 4) = 0
++0 getsockopt(3, IPPROTO_TCP, TCP_REMOTE_UDP_ENCAPS_PORT, [7], [4]) = 0
++0 fcntl(3, F_SETFL, O_RDWR|O_NONBLOCK) = 0
++0 connect(3, ..., ...) = -1 EINPROGRESS
++0 > S 0:0(0) <...>/udp(4000 > 7)
+";
+
+#[test]
+fn a_segment_in_udp_belongs_to_the_connection_with_its_port() {
+    let answer = "< S. 0:0(0) ack 1 win 9000 <mss 1000>";
+    let others = "+0 > R 1:1(0) win 0\n";
+    let rest = format!(
+        "+.1 {answer}/udp(7 > 4001)\n+.1 {answer}\n{others}+.1 {answer}/udp(8 > 4000)\n\
+        +0 > R 1:1(0) win 0/udp(4000 > 8)\n+.1 < icmp unreachable port_unreachable [0:0(0)]\n\
+        +.1 {answer}/udp(7 > 4000)\n+0 > . 1:1(0) ack 1/udp(4000 > 7)\n\
+        +0 getsockopt(3, SOL_SOCKET, SO_ERROR, [0], [4]) = 0\n\
+        +0 setsockopt(3, IPPROTO_TCP, TCP_REMOTE_UDP_ENCAPS_PORT, [7], 4) = -1 EINVAL\n"
+    );
+    let strict = strict();
+    assert_eq!(check(&format!("{TUNNEL}{rest}"), &strict), Verdict::Pass);
+    let quoted = "+.1 < icmp unreachable port_unreachable [0:0(0)/udp(4000 > 7)]\n\
+        +0 getsockopt(3, SOL_SOCKET, SO_ERROR, [ECONNREFUSED], [4]) = 0\n";
+    assert_eq!(check(&format!("{TUNNEL}{quoted}"), &strict), Verdict::Pass);
+    let other_port = TUNNEL.replace("/udp(4000 > 7)", "/udp(4000 > 8)");
+    let Verdict::Fail(problem) = check(&other_port, &strict) else {
+        panic!("other ports pass");
+    };
+    assert!(problem.text.ends_with("(udp)"), "{problem}");
+}
+
+#[test]
+fn a_listener_answers_in_udp_what_comes_in_udp() {
+    let text = "0 `sysctl net.inet.tcp.udp_tunneling_port=4000`
++0 `sysctl net.inet.tcp.udp_tunneling_overhead=8`
++0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
++0 bind(3, ..., ...) = 0
++0 listen(3, 1) = 0
++.1 < S 0:0(0) win 9000 <mss 1000>/udp(7 > 4000)
++0 > S. 0:0(0) ack 1 <mss 1452>/udp(4000 > 7)
++.1 < . 1:1(0) ack 1 win 9000/udp(7 > 4000)
++0 accept(3, ..., ...) = 4
++0 getsockopt(4, IPPROTO_TCP, TCP_REMOTE_UDP_ENCAPS_PORT, [7], [4]) = 0
++0 write(4, ..., 10) = 10
++0 > P. 1:11(10) ack 1/udp(4000 > 7)
+";
+    assert_eq!(check(text, &strict()), Verdict::Pass);
+}
+
 #[test]
 fn what_is_not_known_is_unsupported_and_not_failed() {
     for (line, reason) in [

@@ -109,6 +109,7 @@ impl Host {
         match name {
             "TCP_NOTSENT_LOWAT" => return self.set_lowat(call, role),
             "IP_LOCAL_PORT_RANGE" => return self.set_ports(call, role),
+            "TCP_REMOTE_UDP_ENCAPS_PORT" => return self.set_tunnel(call, role),
             _ => (),
         }
         let Some(value @ 0..=MOST) = call.number() else {
@@ -255,6 +256,19 @@ impl Host {
         Ok(Value(0))
     }
 
+    /// Of a socket without a connection, and 0 only where the host has no port for it.
+    fn set_tunnel(&mut self, call: &Call, role: Role) -> Step<Answer> {
+        let port = call.number().and_then(|port| u16::try_from(port).ok());
+        let has_port = self.tunnel.port > 0;
+        let lawful = |port: &u16| role == Role::Fresh && (has_port || *port == 0);
+        let Some(tunnel) = port.filter(lawful) else {
+            return Ok(Error("EINVAL"));
+        };
+        let options = self.options_of(call);
+        self.set_options(call, role, Options { tunnel, ..options });
+        Ok(Value(0))
+    }
+
     /// `{onoff=1, linger=0}`
     fn linger(&mut self, call: &Call) -> Step<Answer> {
         let Some(Expr::Struct(fields)) = call.arguments.get(3) else {
@@ -299,6 +313,11 @@ impl Host {
             Some(&"TCP_MAXSEG") => self
                 .connection_of(role)
                 .map_or(announced, |open| i64::from(open.endpoint.mss())),
+            Some(&"TCP_REMOTE_UDP_ENCAPS_PORT") => {
+                let open = self.connection_of(role);
+                open.map_or(options.tunnel, |open| open.options.tunnel)
+                    .into()
+            }
             Some(&"TCP_NOTSENT_LOWAT") => options.notsent_lowat.into(),
             Some(&"TCP_NODELAY") => options.nodelay.into(),
             Some(&"SO_KEEPALIVE") => i64::from(options.keepalive || keepalive.always),

@@ -253,6 +253,7 @@ pub fn read(bytes: &[u8]) -> Option<Read> {
         urgent: 0,
         ecn: tos & 3,
         options: read_options(tcp.get(20..header)?)?,
+        udp: None,
     };
     if packet.has(flags::URG) {
         packet.urgent = word(tcp, 18)?;

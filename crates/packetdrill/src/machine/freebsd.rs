@@ -104,6 +104,10 @@ impl Machine {
             "sendspace" => config.send_buffer.initial_bytes = bytes(line, value)?,
             "ecn.enable" => config.ecn = ecn(line, value)?,
             "cc.algorithm" => config.algorithm = super::algorithm(line, algorithm_name(value))?,
+            "udp_tunneling_port" => self.tunnel.port = number(line, value, 0, 65_535)? as u16,
+            "udp_tunneling_overhead" => {
+                self.tunnel.overhead = number(line, value, 8, 1_024)? as u16;
+            }
             "icmp_may_rst" => self.icmp_resets = switch()?,
             _ => return self.freebsd_timer(line, name, value),
         }

@@ -36,7 +36,7 @@ impl Parser {
             true => Some(self.number()?),
             false => None,
         };
-        let seq = match self.is_symbol('[') {
+        let quoted = match self.is_symbol('[') {
             true => Some(self.quoted_segment()?),
             false => before,
         };
@@ -47,14 +47,15 @@ impl Parser {
             Some(meaning) => Action::Icmp(Icmp {
                 meaning,
                 numbers: numbers(&kind, &code),
-                seq,
+                seq: quoted.map(|(seq, _)| seq),
+                udp: quoted.and_then(|(_, udp)| udp),
             }),
             None => Action::Unsupported(format!("icmp {kind} {code}")),
         }))
     }
 
-    /// `[1:1461(1460)]`: its first sequence number.
-    fn quoted_segment(&mut self) -> Step<u32> {
+    /// `[1:1461(1460)]`, `[0:0(0)/udp(9811 > 1)]`: its first sequence number, and ports of UDP.
+    fn quoted_segment(&mut self) -> Step<(u32, Option<(u16, u16)>)> {
         self.expect('[')?;
         let seq = self.number()?;
         self.expect(':')?;
@@ -62,8 +63,24 @@ impl Parser {
         self.expect('(')?;
         let _: u16 = self.number()?;
         self.expect(')')?;
+        let udp = self.udp()?;
         self.expect(']')?;
-        Ok(seq)
+        Ok((seq, udp))
+    }
+
+    /// `/udp(9811 > 1)`, if it comes next.
+    pub(super) fn udp(&mut self) -> Step<Option<(u16, u16)>> {
+        let comes = matches!(self.peek_at(1), Some(Kind::Word(word)) if word == "udp");
+        if !self.is_symbol('/') || !comes {
+            return Ok(None);
+        }
+        self.at += 2;
+        self.expect('(')?;
+        let source = self.number()?;
+        self.expect('>')?;
+        let destination = self.number()?;
+        self.expect(')')?;
+        Ok(Some((source, destination)))
     }
 }
 

@@ -51,6 +51,7 @@ impl Parser {
         if self.accept('<') {
             packet.options = self.options(&mut beside)?;
         }
+        packet.udp = self.udp()?;
         if self.accept('/') {
             beside.unknown = Some("encapsulation".to_owned());
             while self.peek().is_some() && self.line() == line {

@@ -142,19 +142,26 @@ fn headers_and_messages_around_a_segment_are_read() {
     assert_eq!(expected.ttl, Some(4));
     let cookie = expected.packet.options.fast_open.expect("is there").cookie;
     assert_eq!(cookie, [0, 0xff]);
-    for line in [
-        "0 < icmp unreachable frag_needed mtu 1200 [7:8(1)]",
-        "0 < [7:8(1)] icmp unreachable frag_needed mtu 1200",
+    let udp_ports = Some((9811, 1));
+    for (line, ports) in [
+        ("0 < icmp unreachable frag_needed mtu 1200 [7:8(1)]", None),
+        ("0 < [7:8(1)] icmp unreachable frag_needed mtu 1200", None),
+        (
+            "0 < icmp unreachable frag_needed mtu 1200 [7:8(1)/udp(9811 > 1)]",
+            udp_ports,
+        ),
     ] {
         let Action::Icmp(Icmp {
             meaning,
             numbers,
             seq,
+            udp,
         }) = one(line).action
         else {
             panic!("{line}");
         };
         assert_eq!((meaning, seq), (IcmpMeaning::TooBig(1200), Some(7)));
+        assert_eq!(udp, ports);
         assert_eq!(numbers, [Some((3, 4)), None]);
     }
     let Action::Icmp(icmp) = one("0 < icmp unreachable port_unreachable").action else {
