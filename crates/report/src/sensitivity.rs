@@ -71,6 +71,9 @@ pub fn sensitivity(scenarios: &[Sensitivity]) -> String {
     text
 }
 
+/// Figures of a scenario that are named above its table: a sweep may have hundreds.
+const NAMES_MAX: usize = 12;
+
 /// What may move or break.
 fn looked_at(scenario: &Sensitivity) -> String {
     let count = |count, one: &str| match count {
@@ -82,10 +85,16 @@ fn looked_at(scenario: &Sensitivity) -> String {
     let empty = match &scenario.empty[..] {
         [] => String::new(),
         // Each on a line of its own, since a page's lines have a bound.
-        names => format!(
-            ", of which 0 or not measured:\n{}",
-            escape(&names.join(",\n"))
-        ),
+        names => {
+            let mut shown: Vec<String> = names
+                .iter()
+                .take(NAMES_MAX)
+                .map(|name| escape(name))
+                .collect();
+            let left = names.len() - shown.len();
+            shown.extend((left > 0).then(|| format!("and {left} more")));
+            format!(", of which 0 or not measured:\n{}", shown.join(",\n"))
+        }
     };
     format!("{expectations}, {figures}{empty}")
 }
@@ -147,5 +156,35 @@ fn movement(figure: &Moved) -> Option<f64> {
             })
         }
         _ => Some(1.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_empty(names: usize) -> String {
+        looked_at(&Sensitivity {
+            scenario: "s".to_owned(),
+            title: "t".to_owned(),
+            seed: 1,
+            repeats: 1,
+            short: false,
+            only: Vec::new(),
+            figures: 100,
+            empty: (0..names).map(|name| format!("f[{name}]")).collect(),
+            expectations: 1,
+            rows: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn figures_without_a_value_have_lines_of_their_own_and_there_are_few() {
+        assert_eq!(with_empty(0), "1 expectation, 100 figures");
+        let two = "1 expectation, 100 figures, of which 0 or not measured:\nf\\[0],\nf\\[1]";
+        assert_eq!(with_empty(2).replace("\\]", "]"), two);
+        let many = with_empty(NAMES_MAX + 30);
+        assert_eq!(many.lines().count(), 2 + NAMES_MAX);
+        assert!(many.ends_with("and 30 more"), "{many}");
     }
 }
