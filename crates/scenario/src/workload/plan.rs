@@ -623,8 +623,8 @@ pub struct DatagramsReceived {
 /// Words of [`Numbers`] that one number adds at most: 8 MB, 67 million numbers.
 const FAR: usize = 1 << 20;
 
-/// A set of numbers that come nearly in order from 0 on. From the first on that is out of order each
-/// has a bit.
+/// A set of numbers that come nearly in order from 0 on. From the first one out of order on each has
+/// a bit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Numbers {
     /// All below are there.
