@@ -623,7 +623,7 @@ pub struct DatagramsReceived {
 /// Words of [`Numbers`] that one number adds at most: 8 MB, 67 million numbers.
 const FAR: usize = 1 << 20;
 
-/// A set of numbers that come nearly in order from 0 on. From the first one out of order on each has
+/// A set of numbers that come nearly in order from 0 on. After the first one out of order each has
 /// a bit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Numbers {
