@@ -359,21 +359,16 @@ fn read_sizes(item: &Item<'_>, directory: &Path) -> Option<Cdf> {
     })
 }
 
-/// Finds ports for traffic: one for each pair if there are so many. Else each receiver numbers its
-/// own. Where they do not fit behind the first, they begin at the lowest free port, unless `port`
-/// says where.
+/// Finds ports for traffic: one for each pair if there are so many behind the first. Else each
+/// receiver numbers its own, and where these do not fit either, they begin at the lowest free port,
+/// unless `port` says where.
 fn place_ports(item: &Item<'_>, traffic: &mut Traffic, others: &[Traffic]) {
+    traffic.shares_ports = !traffic.has_ports();
     let is_given = item
         .table()
         .is_some_and(|table| table.get("port").is_some());
-    for shares_ports in [false, true] {
-        traffic.shares_ports = shares_ports;
-        if !traffic.has_ports() && !is_given {
-            traffic.port = ports::free(traffic.ports(), others).unwrap_or(traffic.port);
-        }
-        if traffic.has_ports() {
-            break;
-        }
+    if !traffic.has_ports() && !is_given {
+        traffic.port = ports::free(traffic.ports(), others).unwrap_or(traffic.port);
     }
     let own = traffic.port_range();
     if !traffic.has_ports() {
