@@ -35,7 +35,7 @@ pub fn adapt(command: &mut Command) -> io::Result<Option<File>> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: nobody else has it.
+    // SAFETY: the call above has made the descriptor, and no other value owns it.
     let mut file = unsafe { File::from_raw_fd(fd) };
     file.write_all(LIBRARY)?;
     command.env("LD_PRELOAD", format!("/proc/self/fd/{}", file.as_raw_fd()));

@@ -302,7 +302,6 @@ impl Host {
         if packet.udp.is_some_and(elsewhere) {
             return Ok(());
         }
-        let tunnel = packet.udp.map_or(0, |(source, _)| source);
         if packet.options.signed && self.stack == Stack::Linux {
             return self.pump(); // no socket here has a key for that
         }
@@ -337,7 +336,7 @@ impl Host {
             Some(connection)
                 if !fresh
                     && connection.endpoint.state() != State::Closed
-                    && connection.options.tunnel == tunnel =>
+                    && connection.options.tunnel == packet.tunnel() =>
             {
                 let wrong =
                     self.stack == Stack::Linux && connection.echoes_too_much(&packet, now_ns);
@@ -379,9 +378,8 @@ impl Host {
             return;
         };
         listener.used = true;
-        let tunnel = packet.udp.map_or(0, |(source, _)| source);
         let options = Options {
-            tunnel,
+            tunnel: packet.tunnel(),
             ..listener.options
         };
         let config = self.config_for(&options);

@@ -88,6 +88,11 @@ impl Packet {
         self.flags & flags == flags
     }
 
+    /// The UDP port of its sender, as [`crate::socket::Options::tunnel`]; 0 = it is not in UDP.
+    pub fn tunnel(&self) -> u16 {
+        self.udp.map_or(0, |(source, _)| source)
+    }
+
     /// One past its last sequence number.
     pub fn end(&self) -> u32 {
         let control = u32::from(self.has(flags::SYN)) + u32::from(self.has(flags::FIN));

@@ -133,8 +133,7 @@ fn merge_samples(runs: &mut [VariantResult]) -> Samples {
     for run in runs.iter_mut() {
         let samples = std::mem::take(&mut run.samples);
         merged.rtt_us.extend(samples.rtt_us);
-        let outstanding_us = samples.rtt_outstanding_us;
-        merged.rtt_outstanding_us.extend(outstanding_us);
+        (merged.rtt_outstanding_us).extend(samples.rtt_outstanding_us);
         merged.wake_us.extend(samples.wake_us);
         for (class, times) in samples.fct_us {
             merged.fct_us.entry(class).or_default().extend(times);

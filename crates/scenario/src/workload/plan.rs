@@ -647,7 +647,7 @@ impl Numbers {
 
     #[cold]
     fn add_out_of_order(&mut self, number: u64) -> bool {
-        if !self.far.is_empty() && self.far.contains(&number) {
+        if self.far.contains(&number) {
             return false;
         }
         let word = index(number / 64);
