@@ -781,19 +781,27 @@ int to_tenant(struct __sk_buff *skb)
 	return sg_handle(skb, SG_TO_TENANT);
 }
 
-/* For the agent, run once: begins to collect silent flows. Harmless when it has begun. */
+/*
+ * For the agent, run once: begins to collect silent flows. Harmless when it has begun. Returns 0 or
+ * the kernel's error, of which -ENOMEM passes: since 6.18 the kernel takes a timer's memory only
+ * where it need not wait for a lock.
+ */
 SEC("tcx/ingress")
 int begin_sweeping(struct __sk_buff *skb __attribute__((unused)))
 {
 	sg_u32 zero = 0;
 	struct sg_sweeper *here = bpf_map_lookup_elem(&sweeper, &zero);
+	long error;
 
 	if (!here)
 		return -1;
-	bpf_timer_init(&here->timer, &sweeper, CLOCK_MONOTONIC);
-	if (bpf_timer_set_callback(&here->timer, sg_sweep_some))
-		return -1;
-	return bpf_timer_start(&here->timer, SG_SWEEP_PERIOD_NS, 0) ? -1 : 0;
+	error = bpf_timer_init(&here->timer, &sweeper, CLOCK_MONOTONIC);
+	if (error && error != -SG_EBUSY)
+		return (int)error;
+	error = bpf_timer_set_callback(&here->timer, sg_sweep_some);
+	if (error)
+		return (int)error;
+	return (int)bpf_timer_start(&here->timer, SG_SWEEP_PERIOD_NS, 0);
 }
 
 /*

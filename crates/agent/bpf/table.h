@@ -31,6 +31,7 @@
 #include "sluice/lifecycle.h"
 
 #define CLOCK_MONOTONIC 1
+#define SG_EBUSY 16
 
 /* Slots from a flow's home on in which it may be. */
 #define SG_REACH 32U

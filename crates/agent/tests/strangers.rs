@@ -165,7 +165,7 @@ fn one_packet_does_not_hold_a_slot_and_a_connection_does() {
     // Idle since its handshake, as in a pool.
     let idle = Talk::on(&kernel, 2);
     idle.connect();
-    assert_eq!(kernel.call("begin_sweeping"), 0);
+    kernel.begin_sweeping().unwrap();
     // The second has its slot beside flows that a sweep has passed.
     for port in [3, 4] {
         wait_for_a_sweep(&kernel, port);

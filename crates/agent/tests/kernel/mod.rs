@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
-use sluicegate_agent::{include_object, object};
+use sluicegate_agent::{include_object, instance, object};
 use sluicegate_core::{
     abi::{
         Blackhole, Bucket, BucketKey, COUNTER_NAMES, Config, Flow, FlowKey, HalfOpen, HashKey,
@@ -261,6 +261,11 @@ impl Kernel {
     /// The value that one of the agent's own programs returns.
     pub fn call(&self, program: &str) -> i32 {
         self.returned(program, &[0; 64], 0, 0).0 as i32
+    }
+
+    /// Starts the timer that collects silent flows, as the agent does.
+    pub fn begin_sweeping(&self) -> anyhow::Result<()> {
+        instance::begin_sweeping(|| Ok(self.call("begin_sweeping").cast_unsigned()))
     }
 
     fn run(&self, program: &str, frame: &[u8], now_ns: u64, mark: u32) -> Made {
