@@ -15,7 +15,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use site::{Agent, PATIENCE, Site, common::ip};
+use site::{
+    Agent, PATIENCE, Site,
+    common::{ip, until_bridges_forward},
+};
 use sluicegate_agent::bpffs::{self, LAYOUT_VERSION};
 
 use crate::site;
@@ -323,6 +326,9 @@ fn with_transit(site: &Site) -> More<'_> {
     }
     ip_in(site, "c", "addr add 10.9.0.3/24 dev eth0");
     ip_in(site, "c", "link set eth0 up");
+    for netns in [site.host.name("h"), m] {
+        until_bridges_forward(&netns);
+    }
     more
 }
 

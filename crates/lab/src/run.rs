@@ -164,6 +164,7 @@ impl<'a> Run<'a> {
             stop_if_asked(observer)?;
             tenant.wait_ready(READY_TIMEOUT)?;
         }
+        run.network.until_forwarding()?;
         Ok(run)
     }
 

@@ -16,6 +16,8 @@ use std::{
     os::fd::AsFd,
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
 };
 
 use sluicegate_agent::netns::{self, NetNs};
@@ -49,6 +51,7 @@ impl Host {
         ip(&["-n", &h, "link", "set", "bridge", "up"]);
         host.add_tenant("a", A, A6);
         host.add_tenant("b", B, B6);
+        until_bridges_forward(&h);
         host
     }
 
@@ -88,6 +91,7 @@ impl Host {
         run("link set wire-a master bridge up");
         run("link set wire-b master bridge-b up");
         run("link set tb master bridge-b");
+        until_bridges_forward(&h);
     }
 
     /// Name of the namespace of `h`, `a` or `b`.
@@ -163,6 +167,24 @@ impl Drop for Host {
 }
 
 /// Runs `ip`, which must succeed.
+/// Waits until the ports of a namespace's bridges forward. The kernel tells a bridge of a link that
+/// came up within a second, or when it is asked for that link; frames before are dropped.
+pub fn until_bridges_forward(netns: &str) {
+    let begun = Instant::now();
+    loop {
+        let output = Command::new("bridge").args(["-n", netns, "link"]).output();
+        let ports = String::from_utf8(output.expect("iproute2 is installed").stdout).unwrap();
+        let silent = ports
+            .lines()
+            .find(|port| port.contains(",LOWER_UP") && !port.contains(" state forwarding "));
+        let Some(port) = silent else { return };
+        assert!(begun.elapsed() < Duration::from_secs(10), "{port}");
+        let name = port.split([' ', '@', ':']).nth(2);
+        ip(&["-n", netns, "link", "show", "dev", name.unwrap()]);
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 pub fn ip(arguments: &[&str]) {
     let output = Command::new("ip")
         .args(arguments)

@@ -17,7 +17,10 @@ use sluicegate_core::{abi::Flow, host::tcp};
 use sluicegate_policy::Policy;
 
 use super::{A, B, Hosts};
-use crate::net::{Packet, Route, opt, wire};
+use crate::{
+    common::until_bridges_forward,
+    net::{Packet, Route, opt, wire},
+};
 
 /// linux/if_tun.h
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
@@ -236,6 +239,7 @@ fn mac(side: usize) -> [u8; 6] {
 fn interface(hosts: &Hosts, host: &str, name: &str) -> File {
     let tap = hosts.within(host, || tap(name));
     hosts.ip(host, &format!("link set dev {name} master bridge up"));
+    until_bridges_forward(&hosts.name(host));
     tap
 }
 

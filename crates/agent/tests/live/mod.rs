@@ -28,6 +28,8 @@ use sluicegate_agent::{
 use sluicegate_core::abi::Flow;
 use sluicegate_policy::Policy;
 
+use crate::common::until_bridges_forward;
+
 /// Addresses of the tenants, by family.
 pub const ADDRESSES: [[&str; 2]; 2] = [["10.77.0.1", "10.77.0.2"], ["fd77::1", "fd77::2"]];
 
@@ -62,6 +64,9 @@ impl Hosts {
         );
         for part in ["ha", "hb"] {
             hosts.ip(part, "link set dev up master bridge up");
+        }
+        for part in HOSTS {
+            until_bridges_forward(&hosts.name(part));
         }
         hosts
     }

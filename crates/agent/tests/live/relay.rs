@@ -17,6 +17,7 @@ use std::{
 };
 
 use super::Hosts;
+use crate::common::until_bridges_forward;
 
 /// linux/if_tun.h
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
@@ -43,6 +44,7 @@ impl Relay {
         let taps = ["ha", "hb"].map(|part| {
             let tap = hosts.within(part, || tap("up"));
             hosts.ip(part, "link set dev up master bridge up");
+            until_bridges_forward(&hosts.name(part));
             tap
         });
         let end = Arc::new(AtomicBool::new(false));
