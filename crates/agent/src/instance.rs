@@ -136,11 +136,11 @@ const PLACES: [(&str, Direction); 2] = [
 ///
 /// # Errors
 /// `run` failed, or the kernel refused: for 2 s where memory was what it lacked.
-pub fn begin_sweeping(mut run: impl FnMut() -> Result<u32>) -> Result<()> {
+pub fn begin_sweeping(mut run: impl FnMut() -> Result<i32>) -> Result<()> {
     let lacks_memory = -libc::ENOMEM;
     let mut begun = lacks_memory;
     for _ in 0..TIMER_TRIES {
-        begun = run()?.cast_signed();
+        begun = run()?;
         if begun != lacks_memory {
             break;
         }
@@ -209,7 +209,10 @@ impl Instance {
             // Flows that are kept are decided by where they are, so that interfaces came first.
             instance.reload(policy)?;
         }
-        begin_sweeping(|| instance.run("begin_sweeping", 0, 0))?;
+        begin_sweeping(|| {
+            let returned = instance.run("begin_sweeping", 0, 0)?;
+            Ok(i32::from_ne_bytes(returned.to_ne_bytes()))
+        })?;
         Ok(instance)
     }
 
@@ -910,7 +913,7 @@ mod tests {
         let begun = begin_sweeping(|| {
             let answer = answers[asked.min(answers.len() - 1)];
             asked += 1;
-            Ok(answer.cast_unsigned())
+            Ok(answer)
         });
         (begun, asked)
     }

@@ -265,7 +265,7 @@ impl Kernel {
 
     /// Starts the timer that collects silent flows, as the agent does.
     pub fn begin_sweeping(&self) -> anyhow::Result<()> {
-        instance::begin_sweeping(|| Ok(self.call("begin_sweeping").cast_unsigned()))
+        instance::begin_sweeping(|| Ok(self.call("begin_sweeping")))
     }
 
     fn run(&self, program: &str, frame: &[u8], now_ns: u64, mark: u32) -> Made {
