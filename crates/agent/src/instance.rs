@@ -10,7 +10,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
+    fs,
     os::fd::AsFd,
     thread,
     time::Duration,
@@ -60,10 +60,6 @@ pub(crate) const PINNED_MAPS: [&str; 11] = [
 /// How often and after what pause a slot in use is tried again.
 const FORGET_TRIES: u32 = 100;
 const FORGET_PAUSE: Duration = Duration::from_millis(1);
-
-/// How often and after what pause the kernel is asked again for the memory of a timer.
-const TIMER_TRIES: u32 = 200;
-const TIMER_PAUSE: Duration = Duration::from_millis(10);
 
 /// `struct __sk_buff`, of which only the mark and the priority are set.
 const SKB_CONTEXT_BYTES: usize = 192;
@@ -132,27 +128,6 @@ const PLACES: [(&str, Direction); 2] = [
     (PROGRAMS[1], Direction::Egress),
 ];
 
-/// Starts the timer that collects silent flows; `run` runs the program `begin_sweeping`.
-///
-/// # Errors
-/// `run` failed, or the kernel refused: for 2 s where memory was what it lacked.
-pub fn begin_sweeping(mut run: impl FnMut() -> Result<i32>) -> Result<()> {
-    let lacks_memory = -libc::ENOMEM;
-    let mut begun = lacks_memory;
-    for _ in 0..TIMER_TRIES {
-        begun = run()?;
-        if begun != lacks_memory {
-            break;
-        }
-        thread::sleep(TIMER_PAUSE);
-    }
-    if begun == 0 {
-        return Ok(());
-    }
-    let error = io::Error::from_raw_os_error(begun.saturating_neg());
-    bail!("the kernel did not start the timer that collects flows: {error}")
-}
-
 impl Instance {
     /// Loads the programs and gives them `policy`. Nothing is attached yet, except what
     /// [`Options::pins`] led to: that now runs these programs.
@@ -209,7 +184,7 @@ impl Instance {
             // Flows that are kept are decided by where they are, so that interfaces came first.
             instance.reload(policy)?;
         }
-        begin_sweeping(|| {
+        table::begin_sweeping(|| {
             let returned = instance.run("begin_sweeping", 0, 0)?;
             Ok(i32::from_ne_bytes(returned.to_ne_bytes()))
         })?;
@@ -902,34 +877,4 @@ pub(crate) fn read_slot<V: Plain>(map: &dyn MapCore, slot: u32) -> Result<V> {
 pub(crate) fn pinned_policy(pins: &Pins) -> Result<PolicyTable> {
     let config: Config = read_slot(&pinned(pins, "config")?, 0)?;
     read_slot(&pinned(pins, "policy")?, config.active)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sweeping(answers: &[i32]) -> (Result<()>, usize) {
-        let mut asked = 0;
-        let begun = begin_sweeping(|| {
-            let answer = answers[asked.min(answers.len() - 1)];
-            asked += 1;
-            Ok(answer)
-        });
-        (begun, asked)
-    }
-
-    #[test]
-    fn a_timer_without_memory_is_asked_for_again() {
-        let (begun, asked) = sweeping(&[-libc::ENOMEM, -libc::ENOMEM, 0]);
-        assert!(begun.is_ok() && asked == 3, "{begun:?} {asked}");
-        let (begun, asked) = sweeping(&[-libc::ENOMEM]);
-        let said = begun.unwrap_err().to_string();
-        assert!(
-            asked > 1 && said.contains("Cannot allocate memory"),
-            "{said}"
-        );
-        let (begun, asked) = sweeping(&[-libc::EPERM]);
-        let said = begun.unwrap_err().to_string();
-        assert!(asked == 1 && said.contains("not permitted"), "{said}");
-    }
 }

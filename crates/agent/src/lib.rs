@@ -39,7 +39,7 @@ pub mod reload;
 mod replace;
 pub mod service;
 pub mod state;
-mod table;
+pub mod table;
 pub mod takeover;
 pub mod tcx;
 

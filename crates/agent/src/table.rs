@@ -1,8 +1,13 @@
 //! The table of flows, as `bpf/table.h` lays it out: its size, its hash key, and reading it.
 
-use std::{fs::File, io::Read};
+use std::{
+    fs::File,
+    io::{self, Read},
+    thread,
+    time::Duration,
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use libbpf_rs::{MapCore, MapFlags};
 use sluicegate_core::abi::{
     Flow, FlowKey, HashKey, OCCUPIED_SLOTS, SLOT_LIVE, SLOT_REACH, Slot, Sweeper, TableShape,
@@ -18,6 +23,10 @@ const SLOTS_MAX: u32 = 1 << 24;
 
 /// Tries to copy a slot between two packets of its flow.
 const READ_TRIES: u32 = 100;
+
+/// How often and after what pause the kernel is asked again for the memory of a timer.
+const TIMER_TRIES: u32 = 200;
+const TIMER_PAUSE: Duration = Duration::from_millis(10);
 
 /// One entry of the `occupied` map.
 type Occupied = [u64; OCCUPIED_SLOTS as usize / 64];
@@ -131,6 +140,27 @@ fn set_bits(words: &Occupied) -> impl Iterator<Item = u32> {
     })
 }
 
+/// Starts the timer that collects silent flows; `run` runs the program `begin_sweeping`.
+///
+/// # Errors
+/// `run` failed, or the kernel refused: for 2 s where memory was what it lacked.
+pub fn begin_sweeping(mut run: impl FnMut() -> Result<i32>) -> Result<()> {
+    let lacks_memory = -libc::ENOMEM;
+    let mut begun = lacks_memory;
+    for _ in 0..TIMER_TRIES {
+        begun = run()?;
+        if begun != lacks_memory {
+            break;
+        }
+        thread::sleep(TIMER_PAUSE);
+    }
+    if begun == 0 {
+        return Ok(());
+    }
+    let error = io::Error::from_raw_os_error(begun.saturating_neg());
+    bail!("the kernel did not start the timer that collects flows: {error}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,5 +190,30 @@ mod tests {
         let keys = [random_key().unwrap(), random_key().unwrap()];
         assert_ne!(keys[0], keys[1]);
         assert!(keys.iter().all(|key| key.spread % 2 == 1));
+    }
+
+    fn sweeping(answers: &[i32]) -> (Result<()>, usize) {
+        let mut asked = 0;
+        let begun = begin_sweeping(|| {
+            let answer = answers[asked.min(answers.len() - 1)];
+            asked += 1;
+            Ok(answer)
+        });
+        (begun, asked)
+    }
+
+    #[test]
+    fn a_timer_without_memory_is_asked_for_again() {
+        let (begun, asked) = sweeping(&[-libc::ENOMEM, -libc::ENOMEM, 0]);
+        assert!(begun.is_ok() && asked == 3, "{begun:?} {asked}");
+        let (begun, asked) = sweeping(&[-libc::ENOMEM]);
+        let said = begun.unwrap_err().to_string();
+        assert!(
+            asked > 1 && said.contains("Cannot allocate memory"),
+            "{said}"
+        );
+        let (begun, asked) = sweeping(&[-libc::EPERM]);
+        let said = begun.unwrap_err().to_string();
+        assert!(asked == 1 && said.contains("not permitted"), "{said}");
     }
 }

@@ -276,9 +276,9 @@ fn a_run_leaves_nothing() {
     assert_eq!(traces(), before);
 }
 
-/// `payload_bytes` of each frame of 1514 on a link of 100 Mb/s. Its token bucket holds two frames, so
-/// that each timer later than 240 us costs it time: .954 to .994 of the rate were seen on machines
-/// that others used as well.
+/// `payload_bytes` of each frame of 1514 on a link of 100 Mb/s. Its token bucket holds two frames;
+/// each timer later than 240 us costs it time: .954 to .994 of the rate were seen on machines that
+/// others used as well.
 fn fills_its_link(outcome: &Outcome, payload_bytes: f64) {
     let goodput = outcome.result.goodput_bps.sum;
     let full = 100e6 * payload_bytes / 1514.0;

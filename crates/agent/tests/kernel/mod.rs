@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
-use sluicegate_agent::{include_object, instance, object};
+use sluicegate_agent::{include_object, object, table};
 use sluicegate_core::{
     abi::{
         Blackhole, Bucket, BucketKey, COUNTER_NAMES, Config, Flow, FlowKey, HalfOpen, HashKey,
@@ -265,7 +265,7 @@ impl Kernel {
 
     /// Starts the timer that collects silent flows, as the agent does.
     pub fn begin_sweeping(&self) -> anyhow::Result<()> {
-        instance::begin_sweeping(|| Ok(self.call("begin_sweeping")))
+        table::begin_sweeping(|| Ok(self.call("begin_sweeping")))
     }
 
     fn run(&self, program: &str, frame: &[u8], now_ns: u64, mark: u32) -> Made {

@@ -42,8 +42,8 @@ use names::Names;
 /// the scenario knows nothing of.
 const BACKLOG_PACKETS: u32 = 100_000;
 
-/// A bridge's port forwards this long after its link came up at the latest: the kernel tells bridges
-/// of links once a second.
+/// A port forwards this long after its link came up at the latest: the kernel tells bridges of
+/// links once a second.
 const FORWARDING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A network that exists. Its end is the journal's business.
