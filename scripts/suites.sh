@@ -23,7 +23,7 @@ OUT=${OUT:-out/suites}
 # understood and pass; the options of its own runner.
 SUITES=(
 	"google|gtests/net/tcp|.|162|151|141|-D TFO_COOKIE=3021b9d889017eeb -D CODE=host_unreachable
-		-D CMSG_LEVEL_IP=SOL_IP -D CMSG_TYPE_RECVERR=IP_RECVERR --sysctl=net.ipv4.tcp_rmem=4096_540000_15728640"
+		-D CMSG_LEVEL_IP=SOL_IP -D CMSG_TYPE_RECVERR=IP_RECVERR --mtu=1500 --sysctl=net.ipv4.tcp_rmem=4096_540000_15728640"
 	"freebsd|state-event-engine|..|1103|1082|1068|--stack=freebsd9"
 	"linux|selftests/net/packetdrill|.|0|0|0|-D TFO_COOKIE=3021b9d889017eeb -D TFO_COOKIE_ZERO=b7c12350a90dc8f5
 		-D CMSG_LEVEL_IP=SOL_IP -D CMSG_TYPE_RECVERR=IP_RECVERR"

@@ -1,5 +1,7 @@
 //! `%{ assert tcpi_snd_cwnd == 10, tcpi_snd_cwnd }%`: the part of Python that suites use.
 
+use std::collections::BTreeMap;
+
 /// Why code does not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wrong {
@@ -11,22 +13,33 @@ pub enum Wrong {
 /// Parentheses inside parentheses.
 const DEEPEST: usize = 32;
 
-/// Runs `code`; `value` knows names.
-pub fn run(code: &str, value: impl Fn(&str) -> Option<i64>) -> Result<(), Wrong> {
+/// Names that code has given values.
+pub type Names = BTreeMap<String, i64>;
+
+/// Runs `code`; `value` knows names beside those that code has given values.
+pub fn run(
+    code: &str,
+    names: &mut Names,
+    value: impl Fn(&str) -> Option<i64>,
+) -> Result<(), Wrong> {
     for statement in statements(code) {
         let statement = statement.trim();
         if statement.is_empty() || statement.starts_with('#') || statement.starts_with("print") {
             continue;
         }
+        let known = |name: &str| names.get(name).copied().or_else(|| value(name));
+        if let Some((name, adds, expression)) = assignment(statement) {
+            let mut value = Reader::new(expression, &known).whole()?;
+            if adds {
+                value = value.wrapping_add(Reader::new(name, &known).whole()?);
+            }
+            names.insert(name.to_owned(), value);
+            continue;
+        }
         let Some(rest) = statement.strip_prefix("assert") else {
             return Err(Wrong::Unknown(format!("code {statement:?}")));
         };
-        let mut reader = Reader {
-            text: condition(rest),
-            value: &value,
-            used: Vec::new(),
-            depth: 0,
-        };
+        let mut reader = Reader::new(condition(rest), &known);
         let holds = reader.whole()?;
         if holds == 0 {
             let used: Vec<_> = reader
@@ -42,6 +55,19 @@ pub fn run(code: &str, value: impl Fn(&str) -> Option<i64>) -> Result<(), Wrong>
         }
     }
     Ok(())
+}
+
+/// `name = expression` or `name += expression`; true is the latter.
+fn assignment(statement: &str) -> Option<(&str, bool, &str)> {
+    let (name, expression) = statement.split_once('=')?;
+    let (name, adds) = match name.strip_suffix('+') {
+        Some(name) => (name, true),
+        None => (name, false),
+    };
+    let name = name.trim_end();
+    let begins = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+    let word = name.chars().all(|char| char.is_ascii_alphanumeric() || char == '_');
+    (begins && word && !expression.starts_with('=')).then_some((name, adds, expression))
 }
 
 /// Statements end with the line unless a bracket or a string is open.
@@ -101,7 +127,16 @@ struct Reader<'a> {
 
 type Number = Result<i64, Wrong>;
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn new(text: &'a str, value: &'a dyn Fn(&str) -> Option<i64>) -> Self {
+        Self {
+            text,
+            value,
+            used: Vec::new(),
+            depth: 0,
+        }
+    }
+
     fn whole(&mut self) -> Number {
         let value = self.either()?;
         self.text = self.text.trim_start();
@@ -260,7 +295,7 @@ impl Reader<'_> {
         let (name, rest) = self.text.split_at(len);
         let value = match number(name) {
             Some(number) => Some(number),
-            None => constant(name).or_else(|| (self.value)(name)),
+            None => (self.value)(name).or_else(|| constant(name)),
         };
         let Some(value) = value else {
             return Err(Wrong::Unknown(format!("{name:?} in code")));
@@ -317,7 +352,8 @@ mod tests {
     use super::*;
 
     fn check(code: &str) -> Result<(), Wrong> {
-        run(code, |name| (name == "tcpi_snd_cwnd").then_some(10))
+        let mut names = Names::new();
+        run(code, &mut names, |name| (name == "tcpi_snd_cwnd").then_some(10))
     }
 
     #[test]
@@ -328,6 +364,7 @@ mod tests {
             "assert 9 < tcpi_snd_cwnd <= 10 and not (tcpi_snd_cwnd - 2 * 5)\nprint(tcpi_snd_cwnd)",
             "assert (tcpi_snd_cwnd == 1 or\n  tcpi_snd_cwnd // 2 == 5); assert -1 < 0",
             "# nothing",
+            "half = tcpi_snd_cwnd // 2\nhalf += 1\nassert half == 6 and half < tcpi_snd_cwnd",
         ] {
             assert_eq!(check(code), Ok(()), "{code}");
         }
@@ -343,6 +380,8 @@ mod tests {
             "assert 1 +",
             "assert 1 // 0",
             "assert f(1)",
+            "x = none",
+            "x += 1",
             "assert",
         ] {
             assert!(matches!(check(code), Err(Wrong::Unknown(_))), "{code}");

@@ -60,6 +60,8 @@ pub struct Progress {
     connecting: bool,
     /// Bytes that a write has got rid of.
     written: u64,
+    /// A write found no space and waits to be woken.
+    refused: bool,
 }
 
 impl Host {

@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use sluicegate_core::cc::Algorithm;
 use sluicegate_tcp::{
     Config, Drops, Endpoint, Error, Events, Segment, State,
     config::Buffer,
@@ -17,7 +18,7 @@ use crate::{
     fast_open::{self, Answer},
     info::{Delivered, Limits},
     machine::{Keepalive, Machine, Reuse, Stack, Tunnel},
-    memory::{self, Memory},
+    memory::{self, Memory, Space},
     notices::Notices,
     packet::{self, FastOpen, LOCAL_ISN, Packet},
     record::Record,
@@ -104,6 +105,7 @@ pub struct Host {
     pub config: Config,
     pub stack: Stack,
     pub memory: Memory,
+    notsent_lowat: u32,
     pub keepalive: Keepalive,
     pub fast_open: fast_open::Settings,
     pub icmp_resets: bool,
@@ -148,6 +150,7 @@ impl Host {
             config: machine.config,
             stack: machine.stack,
             memory: machine.memory,
+            notsent_lowat: machine.notsent_lowat,
             keepalive: machine.keepalive,
             fast_open: machine.fast_open.clone(),
             icmp_resets: machine.icmp_resets,
@@ -250,6 +253,7 @@ impl Host {
         if let Some(algorithm) = options.algorithm {
             config.algorithm = algorithm;
         }
+        config.hystart = self.stack == Stack::Linux && config.algorithm == Algorithm::Cubic;
         // How much an application may write the socket decides.
         config.send_buffer = fixed(1 << 40);
         Arc::new(config)
@@ -533,7 +537,7 @@ impl Host {
         if acked && !open.writable {
             open.grown = open.grown.max(memory::expanded(&open.endpoint));
         }
-        let buffer = self.send_buffer();
+        let space = self.space();
         let (memory, now_ns) = (self.memory, self.now_ns);
         let waits = self.blocked.as_ref().is_some_and(Blocked::waits_to_write);
         let Some(connection) = &mut self.connection else {
@@ -541,13 +545,23 @@ impl Host {
         };
         let (una, nxt) = (connection.una, connection.nxt);
         let mut woken = connection.notices.update(una, nxt, now_ns);
-        if acked && !connection.writable && memory.wakes(&connection.endpoint, buffer) {
+        if acked && !connection.writable && memory.is_writable(&connection.endpoint, space) {
             connection.writable = true;
             woken = true;
         }
         connection.wakeups += u64::from(woken);
         let full = waits || !connection.writable;
         connection.limits.note(&connection.endpoint, full, now_ns);
+    }
+
+    /// What bounds the data in the connection's socket now.
+    pub fn space(&self) -> Space {
+        let own = self.connection.as_ref().map(|it| it.options.notsent_lowat);
+        let unsent = own.filter(|unsent| *unsent > 0);
+        Space {
+            buffer: self.send_buffer(),
+            unsent: unsent.unwrap_or(self.notsent_lowat).into(),
+        }
     }
 
     /// The size of the connection's send buffer now, as the kernel counts it.
@@ -687,6 +701,7 @@ impl Host {
     pub fn adopt(&mut self, machine: &Machine) {
         self.config = machine.config;
         self.memory = machine.memory;
+        self.notsent_lowat = machine.notsent_lowat;
         self.keepalive = machine.keepalive;
         self.fast_open = machine.fast_open.clone();
         self.icmp_resets = machine.icmp_resets;

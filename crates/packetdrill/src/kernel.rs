@@ -15,7 +15,7 @@ use sluicegate_tcp::segment::flags;
 
 use crate::{
     Problem, Settings,
-    assertion::{self, Wrong},
+    assertion::{self, Names, Wrong},
     expected::gather,
     host::Sent,
     machine::Machine,
@@ -120,6 +120,8 @@ struct World<'a> {
     last_ns: u64,
     /// The call that has not returned: its line, its name, and until when it may take.
     waits: Option<(usize, String, u64)>,
+    /// Names that code has given values.
+    names: Names,
 }
 
 impl<'a> World<'a> {
@@ -152,6 +154,7 @@ impl<'a> World<'a> {
             start_ns: 0,
             last_ns: 0,
             waits: None,
+            names: Names::new(),
         })
     }
 
@@ -256,7 +259,7 @@ impl<'a> World<'a> {
             return problem(line, "code about a connection whose socket is closed");
         };
         let info = info::Info::of(socket.as_fd());
-        let what = match assertion::run(code, |name| info.value(name)) {
+        let what = match assertion::run(code, &mut self.names, |name| info.value(name)) {
             Ok(()) => What::Holds,
             Err(Wrong::False(text)) => What::Wrong(format!("expected {text}")),
             Err(Wrong::Unknown(text)) => return problem(line, text),

@@ -41,6 +41,9 @@ use std::fmt;
 pub struct Settings {
     /// Options as in a script, `("tolerance_usecs", "10000")`; they win over the script's own.
     pub options: Vec<(String, String)>,
+    /// A script without `--ip_version` is one of IPv6 on an interface with an MTU of 1520, as for
+    /// runners of the public suites: the MSS is that of IPv4 with 1500.
+    pub ipv6: bool,
     /// Words that stand for something else in every script.
     pub defines: Vec<(String, String)>,
     /// The kernel that the endpoint plays, `linux` or `freebsd9`; `None`: as the script's

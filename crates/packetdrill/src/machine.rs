@@ -87,6 +87,8 @@ pub struct Machine {
     pub config: Config,
     pub stack: Stack,
     pub memory: Memory,
+    /// `net.ipv4.tcp_notsent_lowat`, in bytes.
+    pub notsent_lowat: u32,
     pub keepalive: Keepalive,
     pub fast_open: fast_open::Settings,
     pub reuse: Reuse,
@@ -131,6 +133,7 @@ impl Machine {
             config,
             stack: Stack::Linux,
             memory: Memory::Packets { segments: 2 },
+            notsent_lowat: u32::MAX,
             keepalive: Keepalive {
                 count: 9,
                 ..Keepalive::default()
@@ -161,6 +164,12 @@ impl Machine {
         if freebsd {
             machine.become_freebsd();
         }
+        let says_version = script.options.iter().map(|(_, name, _)| name);
+        let says_version = says_version.chain(settings.options.iter().map(|(name, _)| name));
+        if settings.ipv6 && !says_version.into_iter().any(|name| name == "ip_version") {
+            machine.option(0, "ip_version", "ipv6")?;
+            machine.option(0, "mtu", "1520")?;
+        }
         for (line, name, value) in &script.options {
             machine.option(*line, name, value.as_deref().unwrap_or(""))?;
         }
@@ -177,10 +186,13 @@ impl Machine {
     /// Sets loss recovery from the settings of RACK and of tail loss probes.
     fn set_recovery(&mut self, line: usize) -> Step {
         self.config.recovery = match (self.rack, self.tail_probe) {
-            (true, true) => Recovery::Rack,
+            (true, _) => Recovery::Rack,
             (false, false) => Recovery::Sack,
-            _ => return Stop::unsupported(line, "RACK and tail loss probes are one (RFC 8985)"),
+            (false, true) => {
+                return Stop::unsupported(line, "tail loss probes without RACK (RFC 8985)");
+            }
         };
+        self.config.tail_probe = self.tail_probe;
         // Where packets are paced one has as many segments as one has at least.
         if let (true, Memory::Packets { segments }) = (self.config.pacing, self.memory) {
             self.config.burst_segments = segments.min(64) as u8;

@@ -4,6 +4,7 @@ mod table;
 
 use std::{
     fs,
+    io::Write,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -70,7 +71,7 @@ fn main() -> ExitCode {
     }
     let mut report = Report::new(["passed", "failed", "unsupported"]);
     for (file, text) in &scripts {
-        let verdict = check(text, &arguments.settings);
+        let verdict = check(text, &arguments.settings_of(file));
         report.table.add(file, &verdict);
         let (kind, word, problem) = match verdict {
             Verdict::Pass => (0, "pass", None),
@@ -90,8 +91,11 @@ fn against_kernel(arguments: &Arguments, scripts: &[(String, String)]) -> ExitCo
     };
     let mut report = Report::new(["same", "differ", "not run"]);
     for (file, text) in scripts {
-        let folder = Path::new(file).parent().unwrap_or(Path::new("."));
-        let (kind, word, problem) = match compare(text, &arguments.settings, folder) {
+        let folder = match Path::new(file).parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let (kind, word, problem) = match compare(text, &arguments.settings_of(file), folder) {
             Comparison::Same => (0, "same", None),
             Comparison::Differs(problem) => (1, "differs", Some(problem)),
             Comparison::NotRun(problem) => (2, "not run", Some(problem)),
@@ -157,7 +161,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
 
 fn usage(reason: &str) -> ExitCode {
     if reason.is_empty() {
-        print!("{USAGE}");
+        say(USAGE);
     } else {
         eprint!("packetdrill: {reason}\n\n{USAGE}");
     }
@@ -195,6 +199,14 @@ fn arguments(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
 }
 
 impl Arguments {
+    /// The settings for a script; those of the public suites whose names end in `v6` are of IPv6.
+    fn settings_of(&self, file: &str) -> Settings {
+        Settings {
+            ipv6: file.ends_with("v6.pkt"),
+            ..self.settings.clone()
+        }
+    }
+
     fn option(&mut self, name: &str, value: &str) -> Result<(), String> {
         if name == "define" {
             self.settings.defines.push(split(value)?);
@@ -240,8 +252,8 @@ impl Report {
         match (form, problem) {
             (Form::Json, problem) => self.objects.push(object(file, word, problem)),
             (Form::Table, _) => (),
-            (Form::Lines, None) => println!("{word} {file}"),
-            (Form::Lines, Some(problem)) => println!("{word} {file}:{problem}"),
+            (Form::Lines, None) => say(&format!("{word} {file}\n")),
+            (Form::Lines, Some(problem)) => say(&format!("{word} {file}:{problem}\n")),
         }
     }
 
@@ -253,19 +265,24 @@ impl Report {
                 let counts: Vec<_> = each()
                     .map(|(kind, count)| format!("  \"{}\": {count}", kind.replace(' ', "_")))
                     .collect();
-                println!("{{\n  \"scripts\": [\n    {objects}\n  ],");
-                println!("{}\n}}", counts.join(",\n"));
+                say(&format!("{{\n  \"scripts\": [\n    {objects}\n  ],\n"));
+                say(&format!("{}\n}}\n", counts.join(",\n")));
             }
-            Form::Table => print!("{}", self.table),
+            Form::Table => say(&self.table.to_string()),
             Form::Lines => {
                 let counts: Vec<_> = each()
                     .map(|(kind, count)| format!("{count} {kind}"))
                     .collect();
-                println!("{}", counts.join(", "));
+                say(&format!("{}\n", counts.join(", ")));
             }
         }
         ExitCode::from(u8::from(self.counts[1] > 0))
     }
+}
+
+/// Writes to the standard output. A reader that has gone changes no result.
+fn say(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 fn object(file: &str, result: &str, problem: Option<&Problem>) -> String {

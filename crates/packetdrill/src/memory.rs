@@ -20,6 +20,16 @@ pub const LEAST: u64 = 4_608;
 /// `SOCK_MIN_RCVBUF`.
 pub const LEAST_RECEIVE: u64 = 2_304;
 
+/// What bounds the data in a socket.
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    /// The send buffer, in bytes as the stack counts them.
+    pub buffer: u64,
+    /// Data that has not been sent: no packet is begun while there is so much, in bytes, and an
+    /// application that waits is woken at less than half (`tcp_stream_memory_free`).
+    pub unsent: u64,
+}
+
 /// The rule of one stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
@@ -30,11 +40,11 @@ pub enum Memory {
 }
 
 impl Memory {
-    /// How many of `bytes` the socket takes at once of its `buffer`; what it has taken leaves
-    /// before it is asked again. `goes_on`: it has taken something of the same call.
-    pub fn takes(self, endpoint: &Endpoint, buffer: u64, bytes: u64, goes_on: bool) -> u64 {
+    /// How many of `bytes` the socket takes at once in its `space`; what it has taken leaves before
+    /// it is asked again. `goes_on`: it has taken something of the same call.
+    pub fn takes(self, endpoint: &Endpoint, space: Space, bytes: u64, goes_on: bool) -> u64 {
         match self {
-            Self::Bytes => bytes.min(buffer.saturating_sub(endpoint.unacknowledged())),
+            Self::Bytes => bytes.min(space.buffer.saturating_sub(endpoint.unacknowledged())),
             Self::Packets { segments } => {
                 let packet = packet_bytes(endpoint);
                 let unsent = endpoint.info().unsent;
@@ -48,7 +58,8 @@ impl Memory {
                     0 => 0,
                     _ => packet - tail,
                 };
-                let begins = Self::used(endpoint, segments) < buffer;
+                let begins =
+                    Self::used(endpoint, segments) < space.buffer && unsent < space.unsent;
                 bytes.min(if room == 0 && begins { packet } else { room })
             }
         }
@@ -60,13 +71,15 @@ impl Memory {
         self != Self::Bytes && unsent % packet_bytes(endpoint) == 0 && !(goes_on && unsent == 0)
     }
 
-    /// An application that waits is woken.
-    pub fn wakes(self, endpoint: &Endpoint, buffer: u64) -> bool {
+    /// An application that asks finds the socket writable, and one that waits is woken.
+    pub fn is_writable(self, endpoint: &Endpoint, space: Space) -> bool {
+        let buffer = space.buffer;
         match self {
             Self::Bytes => buffer.saturating_sub(endpoint.unacknowledged()) >= buffer.min(2048),
             Self::Packets { segments } => {
                 let used = Self::used(endpoint, segments);
-                buffer.saturating_sub(used) >= used / 2
+                let unsent = endpoint.info().unsent;
+                buffer.saturating_sub(used) >= used / 2 && 2 * unsent < space.unsent
             }
         }
     }

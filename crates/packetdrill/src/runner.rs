@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::{
     Settings, Step, Stop,
-    assertion::{self, Wrong},
+    assertion::{self, Names, Wrong},
     calls,
     expected::gather,
     fast_open::Peer,
@@ -46,6 +46,8 @@ struct Runner<'a> {
     settings: &'a Settings,
     /// When the last event happened.
     last_ns: u64,
+    /// Names that code has given values.
+    names: Names,
 }
 
 impl<'a> Runner<'a> {
@@ -57,6 +59,7 @@ impl<'a> Runner<'a> {
             machine,
             settings,
             last_ns: 0,
+            names: Names::new(),
         })
     }
 
@@ -183,7 +186,7 @@ impl<'a> Runner<'a> {
     }
 
     fn code(&mut self, line: usize, code: &str) -> Step {
-        let result = assertion::run(code, |name| info::value(&self.host, name));
+        let result = assertion::run(code, &mut self.names, |name| info::value(&self.host, name));
         if let (Some(record), Ok(())) = (&mut self.host.record, &result) {
             record.note(line, What::Holds);
         }

@@ -187,6 +187,9 @@ pub struct Config {
     pub sack: bool,
     /// Repair of losses.
     pub recovery: Recovery,
+    /// With RACK, a probe when the tail of a flight stays without an answer (RFC 8985 section 7);
+    /// Linux has none with `tcp_early_retrans = 0`.
+    pub tail_probe: bool,
     /// Proportional rate reduction (RFC 6937) instead of an immediate cut of what may be in flight,
     /// after losses and after marks (Linux's CWR state).
     pub prr: bool,
@@ -299,6 +302,7 @@ impl Config {
             window_scaling: true,
             sack: true,
             recovery: Recovery::Rack,
+            tail_probe: true,
             prr: true,
             prr_safe: false,
             undo: true,
@@ -385,6 +389,7 @@ impl Config {
                 ..params(3)
             },
             recovery: Recovery::NewReno,
+            tail_probe: true,
             sack: false,
             prr: false,
             prr_safe: false,

@@ -42,8 +42,6 @@ const NUMBERS: [(&str, i64, i64); 9] = [
 ];
 /// The largest number that an option may have here.
 const MOST: i64 = 0x4000_0000;
-/// `TCP_NOTSENT_LOWAT` without effect; 0 is the host's value, which is this.
-const NO_LOWAT: i64 = 0xffff_ffff;
 const MS: u64 = 1_000_000;
 
 /// Congestion control that is chosen before the first write holds from the beginning: an endpoint
@@ -107,9 +105,9 @@ impl Host {
     /// An option that is one number.
     fn set_number(&mut self, name: &str, call: &Call, role: Role) -> Step<Answer> {
         match name {
-            "TCP_NOTSENT_LOWAT" => return self.set_lowat(call, role),
             "IP_LOCAL_PORT_RANGE" => return self.set_ports(call, role),
             "TCP_REMOTE_UDP_ENCAPS_PORT" => return self.set_tunnel(call, role),
+            "TCP_NOTSENT_LOWAT" => return self.set_lowat(call, role),
             _ => (),
         }
         let Some(value @ 0..=MOST) = call.number() else {
@@ -158,13 +156,13 @@ impl Host {
         Ok(Value(0))
     }
 
-    /// Of what has not left any amount may wait in the socket: other bounds are not known.
+    /// `TCP_NOTSENT_LOWAT`: data that may wait unsent; 0 is the host's value.
     fn set_lowat(&mut self, call: &Call, role: Role) -> Step<Answer> {
+        let Some(Ok(bytes)) = call.number().map(u32::try_from) else {
+            return self.unknown("TCP_NOTSENT_LOWAT beyond 32 bits");
+        };
         let mut options = self.options_of(call);
-        match call.number() {
-            Some(bytes @ (0 | NO_LOWAT)) => options.notsent_lowat = bytes as u32,
-            _ => return self.unknown("TCP_NOTSENT_LOWAT with a bound"),
-        }
+        options.notsent_lowat = bytes;
         self.set_options(call, role, options);
         Ok(Value(0))
     }

@@ -3,7 +3,10 @@
 use sluicegate_tcp::State;
 
 use super::{Answer, Call, Error, Expr, Host, Step, Stop, Value, Waits};
-use crate::socket::{Interest, Other, Role};
+use crate::{
+    memory::Memory,
+    socket::{Interest, Other, Role},
+};
 
 const IN: u32 = 1;
 const OUT: u32 = 4;
@@ -25,16 +28,19 @@ impl Host {
     }
 
     /// The events that a socket is ready for, and how often it has woken its waiters.
-    fn ready(&self, fd: i64) -> (u32, u64) {
+    fn ready(&mut self, fd: i64) -> (u32, u64) {
+        let (space, memory) = (self.space(), self.memory);
         let Some(socket) = self.sockets.get(&fd) else {
             return (HUP | ERR, 0);
         };
-        let connection = self.connection.as_ref();
+        let connection = self.connection.as_mut();
         match socket.role {
             Role::Fresh if socket.deferred => (OUT, 0),
             Role::Fresh => (OUT | HUP, 0),
             Role::Listener => {
-                let waits = connection.is_some_and(|it| it.passive && it.established && !it.owned);
+                let waits = connection
+                    .as_ref()
+                    .is_some_and(|it| it.passive && it.established && !it.owned);
                 let wakeups = connection.map_or(0, |it| it.wakeups);
                 (if waits { IN } else { 0 }, wakeups)
             }
@@ -49,6 +55,9 @@ impl Host {
                         state,
                         State::CloseWait | State::LastAck | State::Closing | State::TimeWait
                     );
+                if memory != Memory::Bytes {
+                    open.writable = memory.is_writable(&open.endpoint, space);
+                }
                 let when = |holds: bool, event: u32| if holds { event } else { 0 };
                 let events = when(open.is_readable(), IN)
                     | when(finished, IN | RDHUP)

@@ -6,6 +6,7 @@ use super::{Answer, Call, Error, Expr, Host, Progress, Step, Value, Waits};
 use crate::{
     host::Connection,
     machine::Stack,
+    memory::Memory,
     notices::Stage,
     socket::{Other, Role, Socket},
 };
@@ -102,6 +103,7 @@ impl Host {
     ) -> Step<Answer> {
         let waits = !socket.nonblocking && !call.has_flag("MSG_DONTWAIT");
         let blocked = if waits { Waits } else { Error("EAGAIN") };
+        let memory = self.memory;
         let Some(connection) = self.connection_of(socket.role) else {
             return Ok(Error("EPIPE"));
         };
@@ -120,7 +122,8 @@ impl Host {
         if call.is_null(1) && bytes > 0 {
             return Ok(Error("EFAULT"));
         }
-        if !connection.writable && bytes > 0 {
+        let asleep = progress.refused || memory == Memory::Bytes;
+        if !connection.writable && asleep && bytes > 0 {
             return Ok(blocked);
         }
         self.wrote = true;
@@ -132,6 +135,7 @@ impl Host {
                 let goes_on = progress.written > 0;
                 let taken = self.write_some(call, socket, end - progress.written, goes_on)?;
                 if taken == 0 {
+                    progress.refused = true;
                     return Ok(match (waits, progress.written) {
                         (true, _) => Waits,
                         (false, 0) => Error("EAGAIN"),
@@ -157,12 +161,12 @@ impl Host {
 
     /// As much as the socket takes at once.
     fn write_some(&mut self, call: &Call, socket: &Socket, bytes: u64, goes_on: bool) -> Step<u64> {
-        let (buffer, memory, now_ns) = (self.send_buffer(), self.memory, self.clock());
+        let (space, memory, now_ns) = (self.space(), self.memory, self.clock());
         let more = socket.options.corked || call.has_flag("MSG_MORE");
         let Some(connection) = self.connection_of(socket.role) else {
             return Ok(0);
         };
-        let taken = memory.takes(&connection.endpoint, buffer, bytes, goes_on);
+        let taken = memory.takes(&connection.endpoint, space, bytes, goes_on);
         connection.writable = taken > 0;
         if taken > 0 && memory.begins(&connection.endpoint, goes_on) {
             connection.endpoint.end_record();

@@ -181,9 +181,11 @@ fn parameters<'a>(words: impl Iterator<Item = &'a &'a str>) -> Meaning {
     Meaning::Set(pairs)
 }
 
-/// `echo V > /proc/sys/net/ipv4/x`
+/// `echo V > /proc/sys/net/ipv4/x`. Of CUBIC's parameters HyStart's has its default: ACK trains and
+/// delays both end slow start.
 fn echo(arguments: &[&str]) -> Meaning {
     match arguments {
+        ["3", ">", "/sys/module/tcp_cubic/parameters/hystart_detect"] => Meaning::Nothing,
         [value, ">", file] if file.starts_with("/proc/sys/") => {
             Meaning::Set(vec![(name(file), (*value).to_owned())])
         }

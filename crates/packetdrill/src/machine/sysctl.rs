@@ -7,11 +7,10 @@ use super::{Machine, Stack, number};
 use crate::{Step, Stop, fast_open, memory::Memory};
 
 /// Parameters that play no part here: segmentation offload, memory, statistics, other protocols.
-const IGNORED: [&str; 19] = [
+const IGNORED: [&str; 18] = [
     "tcp_tso_win_divisor",
     "tcp_tso_rtt_log",
     "tcp_limit_output_bytes",
-    "tcp_notsent_lowat",
     "tcp_pacing_ss_ratio",
     "tcp_pacing_ca_ratio",
     "tcp_moderate_rcvbuf",
@@ -96,6 +95,9 @@ impl Machine {
             "tcp_min_tso_segs" => {
                 let segments = number(line, value, 1, 65_535)?.max(2) as u64;
                 self.memory = Memory::Packets { segments };
+            }
+            "tcp_notsent_lowat" => {
+                self.notsent_lowat = number(line, value, 0, u32::MAX.into())? as u32;
             }
             "tcp_fastopen" => self.fast_open.bits = bits(line, value)?,
             "tcp_fastopen_key" => match fast_open::key(value) {

@@ -36,7 +36,8 @@ impl Endpoint {
         } else {
             self.offer_ecn(&mut segment);
         }
-        self.add_syn_options(now_ns, &mut segment, answers);
+        let own = self.rare.simultaneous && !self.config.freebsd;
+        self.add_syn_options(now_ns, &mut segment, answers && !own);
         if answers && self.options.accurate {
             self.answer_accurately(&mut segment);
         }
@@ -56,7 +57,8 @@ impl Endpoint {
         segment
     }
 
-    /// An answer has only what the peer offered.
+    /// An answer has only what the peer offered, but that Linux sends its own SYN again where both
+    /// ends open (6.18 over TUN).
     fn add_syn_options(&mut self, now_ns: u64, segment: &mut Segment, answers: bool) {
         segment.set_mss(self.config.mss);
         if self.config.window_scaling && (!answers || self.options.wscale) {
@@ -188,8 +190,12 @@ impl Endpoint {
         }
         let events = self.establish(now_ns, segment);
         if repeated_syn {
-            // The other half of a simultaneous open; Linux has acknowledged that SYN already.
-            self.receiver.ack_now |= self.config.freebsd;
+            // The other half of a simultaneous open, whose SYN has been acknowledged. Linux takes it
+            // for a duplicate (6.18 over TUN).
+            match self.config.freebsd {
+                true => self.receiver.ack_now = true,
+                false => self.note_duplicate(seq, seq + 1),
+            }
             return events;
         }
         events | self.segment_when_synchronized(now_ns, segment)

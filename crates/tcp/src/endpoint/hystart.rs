@@ -3,6 +3,8 @@
 //! explains, or when the least RTT of a round has grown by an eighth, 4 to 16 ms. From there to
 //! the first loss the window grows by at least a twentieth in a round trip (`bictcp_update`).
 
+use sluicegate_core::cc::CC_CUT;
+
 use super::{Endpoint, Phase};
 
 /// Slow start goes on below so many segments (`hystart_low_window`).
@@ -25,6 +27,9 @@ const DELAY_MAX_NS: u64 = 1_000_000;
 /// Until a loss has shown how much there is, so many acknowledged bytes add one.
 const GROWTH_DIVISOR: u32 = 20;
 
+/// Whether `cut_end` of congestion control is valid, and it.
+type Cut = (bool, u32);
+
 /// What is known of the path and of the present round.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct HyStart {
@@ -39,8 +44,9 @@ pub(super) struct HyStart {
     train_ns: u64,
     /// The round ends when more than this is acknowledged.
     round_end: u64,
-    /// The window before the last cut, when the first RTT was measured: not yet another one.
-    prior: u32,
+    /// The cut before this slow start, and whether there has been another since.
+    before: Cut,
+    cut: bool,
     /// Acknowledged bytes that have not yet added one.
     credit: u32,
 }
@@ -62,9 +68,6 @@ impl Endpoint {
             return;
         }
         let mut watch = self.rare.hystart;
-        if watch.least_ns == 0 {
-            watch.prior = self.cc.prior; // no cut is known yet
-        }
         if watch.least_ns == 0 || rtt_ns < watch.least_ns {
             watch.least_ns = rtt_ns;
         }
@@ -86,10 +89,29 @@ impl Endpoint {
         self.rare.hystart = watch;
     }
 
+    /// A timeout: nothing is known of the path, and slow start begins anew (`bictcp_reset`).
+    pub(super) fn forget_slow_start(&mut self) {
+        self.rare.hystart = HyStart {
+            before: self.last_cut(),
+            ..HyStart::default()
+        };
+    }
+
+    fn last_cut(&self) -> Cut {
+        (self.cc.flags & CC_CUT != 0, self.cc.cut_end)
+    }
+
+    /// Congestion control has seen an ACK or is about to: its window may have been cut.
+    pub(super) fn note_cut(&mut self) {
+        let last = self.last_cut();
+        let watch = &mut self.rare.hystart;
+        watch.cut |= last.0 && last != watch.before;
+    }
+
     /// `acked` bytes filled a window of `before` bytes.
     pub(super) fn grow_until_loss(&mut self, before: u32, acked: u32) {
         let watch = &mut self.rare.hystart;
-        if before < self.cc.ssthresh || self.cc.prior != watch.prior || self.phase != Phase::Open {
+        if before < self.cc.ssthresh || watch.cut || self.phase != Phase::Open {
             return;
         }
         let credit = watch.credit.saturating_add(acked);

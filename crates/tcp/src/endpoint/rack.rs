@@ -215,6 +215,7 @@ impl Endpoint {
     #[inline]
     pub(super) fn probe_timeout(&self) -> Option<u64> {
         if self.repair() != Recovery::Rack
+            || !self.config.tail_probe
             || self.phase != Phase::Open
             || self.rack.probe_end != 0
             || self.board.sacked() > 0

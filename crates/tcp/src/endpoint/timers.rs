@@ -1,6 +1,6 @@
 //! Time: one timer for what is sent, one for delayed ACKs, one for a closed window.
 
-use super::{Endpoint, Error, Events, NEVER, Phase, State, hystart::HyStart};
+use super::{Endpoint, Error, Events, NEVER, Phase, State};
 use crate::config::Rto;
 
 /// The first of the timeouts that Linux imagines (`TCP_RTO_MIN`).
@@ -201,7 +201,7 @@ impl Endpoint {
         self.cc.on_timeout(&config.params, config.algorithm, &state);
         self.board.lose_all();
         self.phase = Phase::Loss;
-        self.rare.hystart = HyStart::default();
+        self.forget_slow_start();
         self.recover = self.snd_nxt;
         self.duplicate_acks = 0;
         self.duplicate_bytes = 0;
