@@ -13,24 +13,50 @@ use crate::{
 /// Segments that left together may be written as one: `sent` takes along what follows it in `queue`
 /// as long as that fits.
 pub fn gather(sent: &mut Sent, queue: &mut VecDeque<Sent>, expected: &Expected, together_ns: u64) {
-    while sent.packet.len < expected.packet.len {
-        let Some(next) = queue.front() else {
-            return;
-        };
-        let together = next.at_ns.saturating_sub(sent.at_ns) <= together_ns;
-        let fits = sent.packet.len.saturating_add(next.packet.len) <= expected.packet.len;
-        if !together || !fits || !sent.packet.merge(&next.packet) {
-            return;
-        }
-        queue.pop_front();
+    let fits = |len: u16| len <= expected.packet.len;
+    while sent.packet.len < expected.packet.len && take_next(sent, queue, together_ns, fits) {}
+}
+
+/// The same of packets before segmentation offload, whose ends may be others than those of the
+/// script's lines; what lies beyond stays in `queue`.
+#[cfg(target_os = "linux")]
+pub fn gather_offloaded(
+    sent: &mut Sent,
+    queue: &mut VecDeque<Sent>,
+    expected: &Expected,
+    together_ns: u64,
+) {
+    let fits = |len: u16| len < u16::MAX;
+    while sent.packet.len < expected.packet.len && take_next(sent, queue, together_ns, fits) {}
+    if let Some(rest) = sent.split(expected.packet.len) {
+        queue.push_front(rest);
     }
+}
+
+/// Whether `sent` could take along what follows it.
+fn take_next(
+    sent: &mut Sent,
+    queue: &mut VecDeque<Sent>,
+    together_ns: u64,
+    fits: impl Fn(u16) -> bool,
+) -> bool {
+    let Some(next) = queue.front() else {
+        return false;
+    };
+    let together = next.at_ns.saturating_sub(sent.at_ns) <= together_ns;
+    let len = sent.packet.len.saturating_add(next.packet.len);
+    if !together || !fits(len) || !sent.packet.merge(&next.packet) {
+        return false;
+    }
+    queue.pop_front();
+    true
 }
 
 impl Sent {
     /// What lies behind the first `len` bytes, as if it had left by itself: a packet before
     /// segmentation offload may be several lines of a script.
     #[cfg(target_os = "linux")]
-    pub fn split(&mut self, len: u16) -> Option<Self> {
+    fn split(&mut self, len: u16) -> Option<Self> {
         if len == 0 || self.packet.len <= len {
             return None;
         }

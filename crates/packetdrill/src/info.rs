@@ -144,9 +144,9 @@ fn derived(connection: &Connection, name: &str) -> Option<u64> {
             Congestion::Recovery => 3,
             Congestion::Loss => 4,
         },
-        // While marks reduce it Linux has what may be out for the window.
+        // While marks reduce it, and after a timeout, Linux has what may be out for the window.
         "tcpi_snd_cwnd" => match info.congestion {
-            Congestion::Reduced => endpoint.window() / mss,
+            Congestion::Reduced | Congestion::Loss => endpoint.window() / mss,
             _ => u64::from(endpoint.cwnd()) / mss,
         },
         "tcpi_snd_ssthresh" => match endpoint.ssthresh() {

@@ -16,7 +16,7 @@ use sluicegate_tcp::segment::flags;
 use crate::{
     Problem, Settings,
     assertion::{self, Names, Wrong},
-    expected::gather,
+    expected::gather_offloaded,
     host::Sent,
     machine::Machine,
     model::{Action, Call, Event, Expected, Icmp, IcmpMeaning, Script},
@@ -356,10 +356,7 @@ impl<'a> World<'a> {
         };
         if !self.machine.strict_segments {
             let together_ns = self.machine.tolerance_ns;
-            gather(&mut sent, &mut self.queue, expected, together_ns);
-            if let Some(rest) = sent.split(expected.packet.len) {
-                self.queue.push_front(rest);
-            }
+            gather_offloaded(&mut sent, &mut self.queue, expected, together_ns);
         }
         if expected.packet.has(flags::SYN) && sent.packet.has(flags::SYN) {
             self.flow.own_isn = expected.packet.seq;

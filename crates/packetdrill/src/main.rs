@@ -22,7 +22,8 @@ has failed, 1 if one has, 2 when the command line names no options or files that
 
   --against-kernel      run each script on this kernel's TCP as well, in a network namespace of its own
                         (root), and tell where ours differs: same, differs or not run for each; the
-                        exit code is 1 if one differs
+                        exit code is 1 if one differs. With --table only what fails, to tell scripts of
+                        another kernel
   --table               how many of each folder are understood, pass and fail, and why not
   --json                one JSON document instead of lines
   --stack=NAME          linux or freebsd9; default: as a script's parameters are called
@@ -66,13 +67,17 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if arguments.against_kernel {
+    if arguments.against_kernel && arguments.form != Form::Table {
         return against_kernel(&arguments, &scripts);
     }
     let mut report = Report::new(["passed", "failed", "unsupported"]);
     for (file, text) in &scripts {
         let verdict = check(text, &arguments.settings_of(file));
         report.table.add(file, &verdict);
+        if let (Verdict::Fail(problem), true) = (&verdict, arguments.against_kernel) {
+            let same = kernel_agrees(&arguments, file, text, problem.line);
+            report.table.add_kernel(same);
+        }
         let (kind, word, problem) = match verdict {
             Verdict::Pass => (0, "pass", None),
             Verdict::Fail(problem) => (1, "fail", Some(problem)),
@@ -85,24 +90,33 @@ fn main() -> ExitCode {
 
 /// Every script on the endpoint and on this kernel.
 fn against_kernel(arguments: &Arguments, scripts: &[(String, String)]) -> ExitCode {
-    let form = match arguments.form {
-        Form::Table => Form::Lines,
-        form => form,
-    };
     let mut report = Report::new(["same", "differ", "not run"]);
     for (file, text) in scripts {
-        let folder = match Path::new(file).parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let (kind, word, problem) = match compare(text, &arguments.settings_of(file), folder) {
+        let (kind, word, problem) = match compare(text, &arguments.settings_of(file), folder(file)) {
             Comparison::Same => (0, "same", None),
             Comparison::Differs(problem) => (1, "differs", Some(problem)),
             Comparison::NotRun(problem) => (2, "not run", Some(problem)),
         };
-        report.add(file, kind, word, problem.as_ref(), form);
+        report.add(file, kind, word, problem.as_ref(), arguments.form);
     }
-    report.end(form)
+    report.end(arguments.form)
+}
+
+/// Whether this kernel does what the endpoint does as far as a line at which the script fails.
+fn kernel_agrees(arguments: &Arguments, file: &str, text: &str, line: usize) -> bool {
+    match compare(text, &arguments.settings_of(file), folder(file)) {
+        Comparison::Same => true,
+        Comparison::Differs(problem) => problem.line > line,
+        Comparison::NotRun(_) => false,
+    }
+}
+
+/// Where the commands of a script run.
+fn folder(file: &str) -> &Path {
+    match Path::new(file).parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
 }
 
 #[cfg(target_os = "linux")]

@@ -9,6 +9,8 @@ use sluicegate_packetdrill::Verdict;
 pub struct Table {
     folders: BTreeMap<String, Count>,
     failures: Vec<(String, String)>,
+    /// Failures up to which this kernel does what the endpoint does; `None` = it was not asked.
+    as_kernel: Option<usize>,
     reasons: BTreeMap<String, usize>,
 }
 
@@ -26,6 +28,15 @@ impl Count {
 }
 
 impl Table {
+    /// This kernel has run the script of the last failure. `same`: at the line that fails it did
+    /// what the endpoint does, so that the script is of another kernel.
+    pub fn add_kernel(&mut self, same: bool) {
+        *self.as_kernel.get_or_insert(0) += usize::from(same);
+        if let Some((_, text)) = self.failures.last_mut().filter(|_| same) {
+            text.push_str("; this kernel does the same");
+        }
+    }
+
     pub fn add(&mut self, file: &str, verdict: &Verdict) {
         let folder = file.rsplit_once('/').map_or(".", |(folder, _)| folder);
         let count = self.folders.entry(folder.to_owned()).or_default();
@@ -89,6 +100,14 @@ impl fmt::Display for Table {
             percent(total.understood(), total.scripts),
             percent(total.passed, total.understood()),
         )?;
+        if let Some(same) = self.as_kernel {
+            let other = total.understood() - same;
+            writeln!(
+                f,
+                "as this kernel does {same}; of the others passed {}",
+                percent(total.passed, other)
+            )?;
+        }
         if !self.failures.is_empty() {
             writeln!(f, "\nfailed:")?;
         }

@@ -119,9 +119,21 @@ SG_INLINE void sg_cc_on_ack(struct sg_cc *cc, const struct sg_params *params,
 	}
 }
 
+/*
+ * Something is lost. When all that was out at the last cut is acknowledged, it left after
+ * the cut and deserves one of its own, as in Linux (tcp_enter_loss). An ACK that reaches
+ * cut_end may still tell of a mark before it, so that ACKs end a cut beyond it only.
+ */
+SG_INLINE void sg_cc_end_cut(struct sg_cc *cc, const struct sg_cc_ack *ack)
+{
+	if ((cc->flags & SG_CC_CUT) && !sg_seq_lt(ack->snd_una, cc->cut_end))
+		cc->flags &= ~(SG_CC_CUT | SG_CC_HOLD);
+}
+
 SG_INLINE void sg_cc_on_loss(struct sg_cc *cc, const struct sg_params *params,
 			     sg_u32 algorithm, const struct sg_cc_ack *ack)
 {
+	sg_cc_end_cut(cc, ack);
 	switch (algorithm) {
 		SG_ALGORITHMS(SG_CC_CASE_LOSS)
 	default:
@@ -133,6 +145,7 @@ SG_INLINE void sg_cc_on_loss(struct sg_cc *cc, const struct sg_params *params,
 SG_INLINE void sg_cc_on_timeout(struct sg_cc *cc, const struct sg_params *params,
 				sg_u32 algorithm, const struct sg_cc_ack *ack)
 {
+	sg_cc_end_cut(cc, ack);
 	switch (algorithm) {
 		SG_ALGORITHMS(SG_CC_CASE_TIMEOUT)
 	default:
