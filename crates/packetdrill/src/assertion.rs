@@ -66,7 +66,9 @@ fn assignment(statement: &str) -> Option<(&str, bool, &str)> {
     };
     let name = name.trim_end();
     let begins = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
-    let word = name.chars().all(|char| char.is_ascii_alphanumeric() || char == '_');
+    let word = name
+        .chars()
+        .all(|char| char.is_ascii_alphanumeric() || char == '_');
     (begins && word && !expression.starts_with('=')).then_some((name, adds, expression))
 }
 
@@ -353,7 +355,9 @@ mod tests {
 
     fn check(code: &str) -> Result<(), Wrong> {
         let mut names = Names::new();
-        run(code, &mut names, |name| (name == "tcpi_snd_cwnd").then_some(10))
+        run(code, &mut names, |name| {
+            (name == "tcpi_snd_cwnd").then_some(10)
+        })
     }
 
     #[test]

@@ -92,7 +92,8 @@ fn main() -> ExitCode {
 fn against_kernel(arguments: &Arguments, scripts: &[(String, String)]) -> ExitCode {
     let mut report = Report::new(["same", "differ", "not run"]);
     for (file, text) in scripts {
-        let (kind, word, problem) = match compare(text, &arguments.settings_of(file), folder(file)) {
+        let (kind, word, problem) = match compare(text, &arguments.settings_of(file), folder(file))
+        {
             Comparison::Same => (0, "same", None),
             Comparison::Differs(problem) => (1, "differs", Some(problem)),
             Comparison::NotRun(problem) => (2, "not run", Some(problem)),

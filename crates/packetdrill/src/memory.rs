@@ -58,8 +58,7 @@ impl Memory {
                     0 => 0,
                     _ => packet - tail,
                 };
-                let begins =
-                    Self::used(endpoint, segments) < space.buffer && unsent < space.unsent;
+                let begins = Self::used(endpoint, segments) < space.buffer && unsent < space.unsent;
                 bytes.min(if room == 0 && begins { packet } else { room })
             }
         }

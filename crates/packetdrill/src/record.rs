@@ -305,7 +305,8 @@ mod tests {
         assert!(found.contains("kernel: 1, the first > R 1:1(0)"), "{found}");
         assert!(found.contains("ours: none"), "{found}");
         assert_eq!(difference(&kernel, &kernel), None);
-        let (mut one, mut two, mut more) = (Record::default(), Record::default(), Record::default());
+        let (mut one, mut two, mut more) =
+            (Record::default(), Record::default(), Record::default());
         one.note_extra(sent("0 > P. 1:2001(2000) ack 1", 5), late_ns);
         for record in [&mut two, &mut more] {
             record.note_extra(sent("0 > . 1:1001(1000) ack 1", 5), late_ns);

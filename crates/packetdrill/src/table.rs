@@ -125,3 +125,35 @@ impl fmt::Display for Table {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicegate_packetdrill::Problem;
+
+    #[test]
+    fn scripts_of_another_kernel_are_told() {
+        let fails = |line: usize| {
+            let text = "expected 1".to_owned();
+            Verdict::Fail(Problem { line, text })
+        };
+        let mut table = Table::default();
+        table.add("a/x.pkt", &Verdict::Pass);
+        assert!(!table.to_string().contains("kernel"), "nobody has asked");
+        for (file, same) in [("a/y.pkt", true), ("a/z.pkt", false)] {
+            table.add(file, &fails(7));
+            table.add_kernel(same);
+        }
+        let text = table.to_string();
+        assert!(text.contains("of these passed 33.3 %"), "{text}");
+        assert!(
+            text.contains("as this kernel does 1; of the others passed 50.0 %"),
+            "{text}"
+        );
+        assert!(
+            text.contains("a/y.pkt:7: expected 1; this kernel"),
+            "{text}"
+        );
+        assert!(text.ends_with("a/z.pkt:7: expected 1\n"), "{text}");
+    }
+}

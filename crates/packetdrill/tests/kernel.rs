@@ -60,6 +60,10 @@ fn the_kernel_does_what_the_endpoint_does() {
         "sack-fast-retransmit",
         "dsack",
         "reset-opening",
+        "open-simultaneous",
+        "notsent-lowat",
+        "no-tail-probe",
+        "hystart-delay",
         "user-timeout",
     ];
     let files = names.map(|name| folder.join(format!("{name}.pkt")));

@@ -338,6 +338,50 @@ fn a_command_line_that_cannot_be_meant_is_refused_and_nothing_runs() {
 }
 
 #[test]
+fn names_that_end_in_v6_are_of_scripts_of_ipv6() {
+    let opens = |mss: u16| {
+        format!(
+            "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n+0 bind(3, ..., ...) = 0\n\
+             +0 listen(3, 1) = 0\n+0 < S 0:0(0) win 65535\n\
+             +0 > S. 0:0(0) ack 1 <mss {mss}>\n"
+        )
+    };
+    let folder = std::env::temp_dir().join(format!("pd-v6-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("is writable");
+    for (name, given, mss) in [
+        ("a.pkt", "", 1460),
+        ("a-v6.pkt", "", 1460),
+        ("a-v6.pkt", "--mtu=1500", 1440),
+        ("a-ipv6.pkt", "--ip_version=ipv4", 1460),
+    ] {
+        let path = folder.join(name);
+        fs::write(&path, opens(mss)).expect("is writable");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_packetdrill"));
+        command.args((!given.is_empty()).then_some(given));
+        let output = command.arg(&path).output().expect("runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{name} {given}: {said}");
+    }
+    fs::remove_dir_all(&folder).expect("is ours");
+}
+
+#[test]
+fn a_reader_that_goes_ends_nothing() {
+    let script = std::env::temp_dir().join(format!("pd-gone-{}.pkt", std::process::id()));
+    fs::write(&script, OPEN).expect("is writable");
+    let status = Command::new("bash")
+        .args([
+            "-c",
+            r#"{ sleep 0.3; "$0" "$1"; } | true; exit ${PIPESTATUS[0]}"#,
+        ])
+        .args([Path::new(env!("CARGO_BIN_EXE_packetdrill")), &script])
+        .status()
+        .expect("runs");
+    fs::remove_file(&script).expect("is ours");
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
 fn what_asks_for_nothing_does_not_pass() {
     for empty in [
         "",
