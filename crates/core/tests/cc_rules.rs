@@ -86,6 +86,30 @@ fn a_window_is_cut_once_for_all_the_losses_in_it() {
     }
 }
 
+/// As Linux (`tcp_enter_loss`): all that was out at the first cut is acknowledged.
+#[test]
+fn what_leaves_after_a_cut_has_a_cut_of_its_own() {
+    for algorithm in lossy() {
+        for times_out in [false, true] {
+            let mut flow = Flow::steady(algorithm, params(), 100);
+            flow.lose();
+            let (cut, ssthresh) = (flow.cc.cwnd, flow.cc.ssthresh);
+            let lost = |flow: &mut Flow| match times_out {
+                true => flow.time_out(),
+                false => flow.lose(),
+            };
+            // One byte is missing.
+            flow.snd_una = flow.cc.cut_end.wrapping_sub(1);
+            let mut same = flow.clone();
+            lost(&mut same);
+            assert_eq!(same.cc.ssthresh, ssthresh, "{algorithm} {times_out}");
+            flow.snd_una = flow.cc.cut_end;
+            lost(&mut flow);
+            assert!(flow.cc.ssthresh < cut, "{algorithm} {times_out}");
+        }
+    }
+}
+
 #[test]
 fn a_loss_after_a_mark_in_the_same_window_halves_the_window_before_the_mark() {
     let mut flow = Flow::steady(Algorithm::Dctcp, params(), 100);

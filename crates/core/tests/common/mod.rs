@@ -26,6 +26,7 @@ pub fn params() -> Params {
     }
 }
 
+#[derive(Clone)]
 pub struct Flow {
     pub cc: Cc,
     pub params: Params,
