@@ -19,7 +19,10 @@ use sluicegate_agent::{
     netns::{self, NetNs},
 };
 use sluicegate_core::aqm::Aqm;
-use sluicegate_labkit::port::{PortConfig, SwitchPorts};
+use sluicegate_labkit::{
+    bridges,
+    port::{PortConfig, SwitchPorts},
+};
 
 use crate::{frame::End, tap::Tap};
 
@@ -137,6 +140,9 @@ impl Net {
         let receiver = names.wires(Side::Receiver)?;
         let stranger = names.within("ha", || Tap::open("x"))?;
         names.ip("ha", "link set x master bridge up")?;
+        for part in ["ha", "hb", "sw"] {
+            bridges::until_forwarding(Some(&names.of(part)))?;
+        }
         Ok(Self {
             prefix: names.keep(),
             sender,

@@ -17,6 +17,7 @@ use rustix::{
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 use sluicegate_dataplane::{offload::HEADER, tap::Tap};
+use sluicegate_labkit::bridges;
 
 use crate::stream::{PATCH, PATCH_AT, Patch, Stream, mac};
 
@@ -45,6 +46,7 @@ pub fn bridge() -> Result<[TapGuest; 3]> {
     };
     let guests = [guest("a")?, guest("b")?, guest("c")?];
     ip("link set dev br0 up")?;
+    bridges::until_forwarding(None)?;
     Ok(guests)
 }
 

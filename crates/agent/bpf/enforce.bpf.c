@@ -794,7 +794,7 @@ int begin_sweeping(struct __sk_buff *skb __attribute__((unused)))
 	long error;
 
 	if (!here)
-		return -1;
+		return -SG_ENOENT;
 	error = bpf_timer_init(&here->timer, &sweeper, CLOCK_MONOTONIC);
 	if (error && error != -SG_EBUSY)
 		return (int)error;

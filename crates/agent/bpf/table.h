@@ -31,6 +31,7 @@
 #include "sluice/lifecycle.h"
 
 #define CLOCK_MONOTONIC 1
+#define SG_ENOENT 2
 #define SG_EBUSY 16
 
 /* Slots from a flow's home on in which it may be. */
@@ -373,6 +374,7 @@ static int sg_sweep_some(void *map __attribute__((unused)), sg_u32 *key __attrib
 		bpf_loop(words, sg_sweep_word, &sweep, 0);
 		here->next = sweep.from;
 	}
+	/* Cannot fail: the timer has its memory and its callback. */
 	bpf_timer_start(&here->timer, SG_SWEEP_PERIOD_NS, 0);
 	return 0;
 }

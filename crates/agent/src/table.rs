@@ -146,19 +146,25 @@ fn set_bits(words: &Occupied) -> impl Iterator<Item = u32> {
 /// `run` failed, or the kernel refused: for 2 s where memory was what it lacked.
 pub fn begin_sweeping(mut run: impl FnMut() -> Result<i32>) -> Result<()> {
     let lacks_memory = -libc::ENOMEM;
-    let mut begun = lacks_memory;
-    for _ in 0..TIMER_TRIES {
-        begun = run()?;
+    let mut begun = run()?;
+    for _ in 1..TIMER_TRIES {
         if begun != lacks_memory {
             break;
         }
         thread::sleep(TIMER_PAUSE);
-    }
-    if begun == 0 {
-        return Ok(());
+        begun = run()?;
     }
     let error = io::Error::from_raw_os_error(begun.saturating_neg());
-    bail!("the kernel did not start the timer that collects flows: {error}")
+    match begun {
+        0 => Ok(()),
+        _ if begun == lacks_memory => bail!(
+            "the kernel has no memory for the timer that collects flows, for 2 s: {error}; start \
+             again when it has"
+        ),
+        _ => bail!(
+            "the kernel did not start the timer that collects flows: {error}; see sluicegate doctor"
+        ),
+    }
 }
 
 #[cfg(test)]

@@ -65,6 +65,12 @@ for tenant in ka kb west east; do
 	ip -n "$tenant" address add "$net.$number/24" dev eth0
 	number=$((number + 1))
 done
+# A bridge hears of a link late, and drops frames until then.
+for port in veth-ka veth-kb; do
+	until bridge link show dev "$port" | grep -q 'state forwarding'; do
+		ip link show dev "$port" >/dev/null
+	done
+done
 until grep -q 'enforcing; stop' /run/agent.log; do sleep 0.05; done
 for pair in ka:10.8.0.1:kb west:10.9.0.3:east; do
 	IFS=: read -r taker address sender <<<"$pair"

@@ -179,7 +179,7 @@ pub struct Cc {
     pub mss: u32,
     /// `snd_nxt` when this window's round began.
     pub round_end: u32,
-    /// No second cut before `snd_una` passes this.
+    /// No second cut by marks before `snd_una` passes this, nor by losses before it is here.
     pub cut_end: u32,
     /// Bytes acknowledged towards the next increase.
     pub credit: u32,

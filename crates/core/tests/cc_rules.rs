@@ -86,7 +86,6 @@ fn a_window_is_cut_once_for_all_the_losses_in_it() {
     }
 }
 
-/// As Linux (`tcp_enter_loss`): all that was out at the first cut is acknowledged.
 #[test]
 fn what_leaves_after_a_cut_has_a_cut_of_its_own() {
     for algorithm in lossy() {
@@ -139,6 +138,26 @@ fn timeouts_without_an_ack_in_between_keep_ssthresh() {
         assert_eq!(flow.cc.ssthresh, ssthresh, "{algorithm}");
         flow.rounds(2, RTT_NS);
         assert_eq!(flow.cc.cwnd, 8 * MSS, "{algorithm}: slow start at once");
+    }
+}
+
+/// As in Linux (`tcp_enter_loss`), where the second is of what was out at the first.
+#[test]
+fn timeouts_with_an_ack_in_between_are_two_reductions() {
+    for algorithm in lossy() {
+        let mut flow = Flow::steady(algorithm, params(), 100);
+        flow.time_out();
+        let ssthresh = flow.cc.ssthresh;
+        let ack = flow.ack(0);
+        flow.feed(&ack);
+        assert!(flow.cc.cwnd < ssthresh, "{algorithm}");
+        let cwnd = flow.cc.cwnd;
+        flow.time_out();
+        assert!(
+            flow.cc.ssthresh <= cwnd,
+            "{algorithm}: {}",
+            flow.cc.ssthresh
+        );
     }
 }
 

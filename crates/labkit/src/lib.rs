@@ -7,10 +7,12 @@
 //! - [`tenant_cc`] has tenants' TCP stacks for kernels that lack them (struct_ops);
 //! - [`ovs`] is Open vSwitch in userspace, an opponent of the switch;
 //! - [`ignore_window`] is a tenant that cheats;
+//! - [`bridges`] waits for the kernel's bridges;
 //! - [`uml`] lets kernels of User-Mode Linux run on CPUs with AMX.
 
 #![allow(unsafe_code)]
 
+pub mod bridges;
 pub mod ignore_window;
 pub mod ovs;
 pub mod pool;

@@ -24,9 +24,6 @@ pub fn run(
 ) -> Result<(), Wrong> {
     for statement in statements(code) {
         let statement = statement.trim();
-        if statement.is_empty() || statement.starts_with('#') || statement.starts_with("print") {
-            continue;
-        }
         let known = |name: &str| names.get(name).copied().or_else(|| value(name));
         if let Some((name, adds, expression)) = assignment(statement) {
             let mut value = Reader::new(expression, &known).whole()?;
@@ -34,6 +31,9 @@ pub fn run(
                 value = value.wrapping_add(Reader::new(name, &known).whole()?);
             }
             names.insert(name.to_owned(), value);
+            continue;
+        }
+        if statement.is_empty() || statement.starts_with('#') || statement.starts_with("print") {
             continue;
         }
         let Some(rest) = statement.strip_prefix("assert") else {
@@ -302,7 +302,7 @@ impl<'a> Reader<'a> {
         let Some(value) = value else {
             return Err(Wrong::Unknown(format!("{name:?} in code")));
         };
-        if name.starts_with("tcpi_") {
+        if number(name).is_none() && constant(name).is_none() {
             self.used.push((name.to_owned(), value));
         }
         self.text = rest;
@@ -369,11 +369,14 @@ mod tests {
             "assert (tcpi_snd_cwnd == 1 or\n  tcpi_snd_cwnd // 2 == 5); assert -1 < 0",
             "# nothing",
             "half = tcpi_snd_cwnd // 2\nhalf += 1\nassert half == 6 and half < tcpi_snd_cwnd",
+            "printed = 3; print(printed); assert printed == 3",
         ] {
             assert_eq!(check(code), Ok(()), "{code}");
         }
         let wrong = Wrong::False("tcpi_snd_cwnd > 10; got tcpi_snd_cwnd = 10".to_owned());
         assert_eq!(check("assert tcpi_snd_cwnd > 10, 'x'"), Err(wrong));
+        let wrong = Wrong::False("x > 3; got x = 3".to_owned());
+        assert_eq!(check("x = 3; assert x > 3"), Err(wrong));
     }
 
     #[test]

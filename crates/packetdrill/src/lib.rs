@@ -169,13 +169,18 @@ pub enum Comparison {
 #[cfg(target_os = "linux")]
 const TRIES: usize = 3;
 /// What a time may be off by at least, on a machine that others use, in ns.
-#[cfg(target_os = "linux")]
-const SLACK_NS: u64 = 15_000_000;
+pub const SLACK_NS: u64 = 15_000_000;
 
 /// Runs the script `text` on the endpoint and on this kernel's TCP, which takes as long as it says;
-/// its commands run in `folder`. Needs root.
+/// its commands run in `folder`. Times may differ by the script's tolerance, and at least by
+/// `slack_ns`. Needs root.
 #[cfg(target_os = "linux")]
-pub fn against_kernel(text: &str, settings: &Settings, folder: &std::path::Path) -> Comparison {
+pub fn against_kernel(
+    text: &str,
+    settings: &Settings,
+    folder: &std::path::Path,
+    slack_ns: u64,
+) -> Comparison {
     let script = match read(text, settings) {
         Ok(script) => script,
         Err(Stop::Fail(problem) | Stop::Unsupported(problem)) => {
@@ -202,7 +207,7 @@ pub fn against_kernel(text: &str, settings: &Settings, folder: &std::path::Path)
                 return Comparison::NotRun(Problem { text, ..problem });
             }
         };
-        let slack = |after_ns| machine.tolerance(after_ns).max(SLACK_NS);
+        let slack = |after_ns| machine.tolerance(after_ns).max(slack_ns);
         match ours.first_difference(&kernel, slack) {
             None => return Comparison::Same,
             Some(problem) => difference = Some(problem),

@@ -4,12 +4,12 @@ mod table;
 
 use std::{
     fs,
-    io::Write,
+    io::{ErrorKind, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
-use sluicegate_packetdrill::{Comparison, Problem, Settings, Verdict, check};
+use sluicegate_packetdrill::{Comparison, Problem, SLACK_NS, Settings, Verdict, check};
 
 use table::Table;
 
@@ -22,8 +22,8 @@ has failed, 1 if one has, 2 when the command line names no options or files that
 
   --against-kernel      run each script on this kernel's TCP as well, in a network namespace of its own
                         (root), and tell where ours differs: same, differs or not run for each; the
-                        exit code is 1 if one differs. With --table only what fails, to tell scripts of
-                        another kernel
+                        exit code is 1 if one differs. With --table only what fails, to find scripts
+                        written for another kernel
   --table               how many of each folder are understood, pass and fail, and why not
   --json                one JSON document instead of lines
   --stack=NAME          linux or freebsd9; default: as a script's parameters are called
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     let scripts = match read(&arguments.files) {
         Ok(scripts) => scripts,
         Err(reason) => {
-            eprintln!("packetdrill: {reason}");
+            complain(&format!("packetdrill: {reason}\n"));
             return ExitCode::from(2);
         }
     };
@@ -92,8 +92,8 @@ fn main() -> ExitCode {
 fn against_kernel(arguments: &Arguments, scripts: &[(String, String)]) -> ExitCode {
     let mut report = Report::new(["same", "differ", "not run"]);
     for (file, text) in scripts {
-        let (kind, word, problem) = match compare(text, &arguments.settings_of(file), folder(file))
-        {
+        let settings = arguments.settings_of(file);
+        let (kind, word, problem) = match compare(text, &settings, folder(file), SLACK_NS) {
             Comparison::Same => (0, "same", None),
             Comparison::Differs(problem) => (1, "differs", Some(problem)),
             Comparison::NotRun(problem) => (2, "not run", Some(problem)),
@@ -103,9 +103,10 @@ fn against_kernel(arguments: &Arguments, scripts: &[(String, String)]) -> ExitCo
     report.end(arguments.form)
 }
 
-/// Whether this kernel does what the endpoint does as far as a line at which the script fails.
+/// Whether this kernel does what the endpoint does up to a line at which the script fails. Times may
+/// not differ by more than the script allows, so that a kernel that is late is no witness.
 fn kernel_agrees(arguments: &Arguments, file: &str, text: &str, line: usize) -> bool {
-    match compare(text, &arguments.settings_of(file), folder(file)) {
+    match compare(text, &arguments.settings_of(file), folder(file), 0) {
         Comparison::Same => true,
         Comparison::Differs(problem) => problem.line > line,
         Comparison::NotRun(_) => false,
@@ -121,12 +122,12 @@ fn folder(file: &str) -> &Path {
 }
 
 #[cfg(target_os = "linux")]
-fn compare(text: &str, settings: &Settings, folder: &Path) -> Comparison {
-    sluicegate_packetdrill::against_kernel(text, settings, folder)
+fn compare(text: &str, settings: &Settings, folder: &Path, slack_ns: u64) -> Comparison {
+    sluicegate_packetdrill::against_kernel(text, settings, folder, slack_ns)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn compare(_: &str, _: &Settings, _: &Path) -> Comparison {
+fn compare(_: &str, _: &Settings, _: &Path, _: u64) -> Comparison {
     let text = "this kernel is not Linux".to_owned();
     Comparison::NotRun(Problem { line: 1, text })
 }
@@ -178,7 +179,7 @@ fn usage(reason: &str) -> ExitCode {
     if reason.is_empty() {
         say(USAGE);
     } else {
-        eprint!("packetdrill: {reason}\n\n{USAGE}");
+        complain(&format!("packetdrill: {reason}\n\n{USAGE}"));
     }
     ExitCode::from(2)
 }
@@ -295,9 +296,24 @@ impl Report {
     }
 }
 
-/// Writes to the standard output. A reader that has gone changes no result.
+/// Writes to the standard output. A reader that has gone changes no result; a report that cannot be
+/// written is an error.
 fn say(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let written = std::io::stdout().write_all(text.as_bytes());
+    let failed = written
+        .err()
+        .filter(|error| error.kind() != ErrorKind::BrokenPipe);
+    if let Some(error) = failed {
+        complain(&format!(
+            "packetdrill: the report cannot be written: {error}\n"
+        ));
+        std::process::exit(2);
+    }
+}
+
+/// Writes to the standard error, where nobody may listen.
+fn complain(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 fn object(file: &str, result: &str, problem: Option<&Problem>) -> String {

@@ -104,7 +104,7 @@ impl fmt::Display for Table {
             let other = total.understood() - same;
             writeln!(
                 f,
-                "as this kernel does {same}; of the others passed {}",
+                "{same} of the failed do as this kernel does; of the others passed {}",
                 percent(total.passed, other)
             )?;
         }
@@ -147,7 +147,7 @@ mod tests {
         let text = table.to_string();
         assert!(text.contains("of these passed 33.3 %"), "{text}");
         assert!(
-            text.contains("as this kernel does 1; of the others passed 50.0 %"),
+            text.contains("1 of the failed do as this kernel does; of the others passed 50.0 %"),
             "{text}"
         );
         assert!(

@@ -61,6 +61,8 @@ fn the_kernel_does_what_the_endpoint_does() {
         "dsack",
         "reset-opening",
         "open-simultaneous",
+        "open-simultaneous-stamps",
+        "timeout-after-progress",
         "notsent-lowat",
         "no-tail-probe",
         "hystart-delay",

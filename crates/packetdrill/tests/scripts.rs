@@ -381,6 +381,37 @@ fn a_reader_that_goes_ends_nothing() {
     assert_eq!(status.code(), Some(0));
 }
 
+/// CUBIC's window grows by a twentieth in a round trip until the first cut, be it taken back or not
+/// (`last_max_cwnd` of Linux). A 6.18 kernel ends with 31 segments here, and HyStart's growth would
+/// end with 37.
+#[test]
+fn a_cut_that_was_taken_back_is_a_cut() {
+    let mut text = String::from(
+        "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n+0 bind(3, ..., ...) = 0\n+0 listen(3, 1) = 0\n\
+         +0 < S 0:0(0) win 65535 <mss 1012,sackOK,TS val 1 ecr 0,nop,wscale 7>\n\
+         +0 > S. 0:0(0) ack 1 <mss 1460,sackOK,TS val 100 ecr 1,nop,wscale 7>\n\
+         +.1 < . 1:1(0) ack 1 win 65535 <nop,nop,TS val 101 ecr 100>\n\
+         +0 accept(3, ..., ...) = 4\n\
+         +0 setsockopt(4, SOL_SOCKET, SO_SNDBUF, [4000000], 4) = 0\n\
+         +0 write(4, ..., 400000) = 400000\n\
+         +0 > . 1:10001(10000) ack 1 <nop,nop,TS val 200 ecr 101>\n\
+         +.1 < . 1:1(0) ack 1 win 65535 <nop,nop,TS val 301 ecr 200,nop,nop,sack 1001:5001>\n\
+         +0 > . 1:1001(1000) ack 1 <nop,nop,TS val 300 ecr 301>\n\
+         +0 %{ assert tcpi_ca_state == TCP_CA_Recovery and tcpi_snd_ssthresh == 7 }%\n\
+         +.001 < . 1:1(0) ack 5001 win 65535 <nop,nop,TS val 302 ecr 200>\n\
+         +0 %{ assert tcpi_ca_state == TCP_CA_Open and tcpi_snd_cwnd >= 10 }%\n",
+    );
+    for segment in 5..180 {
+        let after = if segment > 9 { ".004" } else { ".001" };
+        let (ack, stamp) = (1_000 * segment + 1_001, 396 + segment);
+        text +=
+            &format!("+{after} < . 1:1(0) ack {ack} win 65535 <nop,nop,TS val {stamp} ecr 200>\n");
+    }
+    text +=
+        "+0 %{ assert 28 <= tcpi_snd_ssthresh <= 30 and tcpi_snd_cwnd <= 34, tcpi_snd_cwnd }%\n";
+    assert_eq!(check(&text, &Settings::default()), Verdict::Pass);
+}
+
 #[test]
 fn what_asks_for_nothing_does_not_pass() {
     for empty in [

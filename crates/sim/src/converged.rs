@@ -18,7 +18,7 @@ use crate::{
     engine::Engine,
     frame,
     net::{Net, PacketFabric},
-    packet::{Body, Packet},
+    packet::Packet,
 };
 
 /// Converged Ethernet.
@@ -73,10 +73,9 @@ pub fn deadlock<F: FabricOf>(engine: &mut Engine<App, F>) -> Option<Deadlock> {
 impl Net<Converged> {
     /// A switch sends a notification back to the source of the sampled packet.
     fn notify(&mut self, switch: SwitchId, notification: Handle) {
-        let made_at = match &self.fabric.ports().pool[notification].body {
-            Body::Notification(notification) if self.snoops => Some(notification.port),
-            _ => None,
-        };
+        let packet = &self.fabric.ports().pool[notification];
+        let made_at = packet.notification().filter(|_| self.snoops);
+        let made_at = made_at.map(|notification| notification.port);
         let snooped = made_at.and_then(|port| self.snoop(port, switch, notification));
         let Some(out) = snooped.or_else(|| self.choose(switch, notification)) else {
             unreachable!("where a packet came from there is a way back");

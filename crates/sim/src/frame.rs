@@ -55,7 +55,7 @@ pub fn write(out: &mut Vec<u8>, packet: &Packet, blocks: &Blocks, route: &Route)
     match &packet.body {
         Body::Segment(header) => write_segment(out, header, blocks, route),
         Body::Datagram(datagram) => write_datagram(out, datagram, route),
-        Body::Notification(notification) => cnm(out, notification),
+        Body::Notification(_) => packet.notification().iter().for_each(|it| cnm(out, it)),
     }
 }
 

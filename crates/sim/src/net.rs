@@ -392,8 +392,8 @@ impl<F: PacketFabric> Net<F> {
             at_ps,
             priority: self.fabric.priority(handle),
         };
-        if let Body::Notification(notification) = &packet.body {
-            return capture.cnm(seen, notification);
+        if let Some(notification) = packet.notification() {
+            return capture.cnm(seen, &notification);
         }
         let cold = cold_of(&self.cold_fields, handle, packet);
         let ends = match self.sockets.ends.get(packet.to as usize) {

@@ -5,14 +5,16 @@
 //! reads (of a tunnel, say) belongs to [`ColdFields`]; a frame of hypervisors among themselves is
 //! another variant of the body.
 
+use std::mem::offset_of;
+
 use sluicegate_core::{
     number::{high_half, narrow},
     segment::{self as core, edit, option as found},
 };
 use sluicegate_fabric::{
     Frame,
-    cee::{CONTROL_BYTES, CeeFrame, Notification, QueueKey},
-    graph::HostId,
+    cee::{CONTROL_BYTES, CeeFrame, Feedback, Notification, QueueKey},
+    graph::{HostId, PortId},
     random::mix,
 };
 use sluicegate_tcp::segment::{Block, SACK_BLOCKS_BESIDE_TIMESTAMPS, Segment, ecn, flags, option};
@@ -147,22 +149,41 @@ impl Codepoint {
 /// options that hosts have added. The contents of a tenant's SACK and SYN options are in the
 /// [`ColdFields`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct TcpHeader {
     seq: u32,
     ack: u32,
     ts_val: u32,
     ts_ecr: u32,
+    /// Which of our options it carries, and EE0B.
+    ours: u32,
     payload: u16,
     window: u16,
     flags: u8,
-    ecn: Codepoint,
     options: u8,
     counters_end: u8,
     /// CEB, least significant byte first.
     ceb: [u8; 3],
-    /// Which of our options it carries, and EE0B.
-    ours: u32,
+    ecn: Codepoint,
 }
+
+/// A switch's congestion notification message. Its source is the packet's host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Notice {
+    queue: QueueKey,
+    port: PortId,
+    unused: u32,
+    payload: u16,
+    feedback: Feedback,
+}
+
+/// Where each body has the bytes of its payload, so that the length of a packet, which ports read
+/// several times, does not depend on its kind.
+const PAYLOAD_AT: usize = 20;
+const _: () = assert!(offset_of!(TcpHeader, payload) == PAYLOAD_AT);
+const _: () = assert!(offset_of!(Datagram, payload) == PAYLOAD_AT);
+const _: () = assert!(offset_of!(Notice, payload) == PAYLOAD_AT);
 
 /// The kind of a packet, and its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,8 +192,8 @@ pub enum Body {
     Segment(TcpHeader),
     /// A tenant's datagram. It is Not-ECT.
     Datagram(Datagram),
-    /// A switch's congestion notification message.
-    Notification(Notification),
+    /// A switch's congestion notification message, without payload.
+    Notification(Notice),
 }
 
 /// The most hosts, by the bits of their numbers here and in frames' labels of converged Ethernet.
@@ -278,8 +299,21 @@ impl Packet {
         match &self.body {
             Body::Segment(header) => header.payload,
             Body::Datagram(datagram) => datagram.payload,
-            Body::Notification(_) => 0,
+            Body::Notification(notice) => notice.payload,
         }
+    }
+
+    /// The message if it is a notification.
+    pub fn notification(&self) -> Option<Notification> {
+        let Body::Notification(notice) = &self.body else {
+            return None;
+        };
+        Some(Notification {
+            source: self.host(),
+            queue: notice.queue,
+            port: notice.port,
+            feedback: notice.feedback,
+        })
     }
 
     /// A hash of its connection and of the numbers in its header.
@@ -503,7 +537,13 @@ impl CeeFrame for Packet {
             to: NO_END,
             path: sampled.path,
             host_and_headers: HostAndHeaders::new(notification.source, NOTIFICATION_BYTES),
-            body: Body::Notification(*notification),
+            body: Body::Notification(Notice {
+                queue: notification.queue,
+                port: notification.port,
+                unused: 0,
+                payload: 0,
+                feedback: notification.feedback,
+            }),
         }
     }
 
@@ -516,10 +556,8 @@ impl CeeFrame for Packet {
     }
 
     fn notice(&self) -> Option<(QueueKey, u8)> {
-        match self.body {
-            Body::Notification(Notification {
-                queue, feedback, ..
-            }) => Some((queue, feedback.fb)),
+        match &self.body {
+            Body::Notification(notice) => Some((notice.queue, notice.feedback.fb)),
             Body::Segment(_) | Body::Datagram(_) => None,
         }
     }

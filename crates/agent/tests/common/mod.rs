@@ -166,14 +166,18 @@ impl Drop for Host {
     }
 }
 
-/// Runs `ip`, which must succeed.
 /// Waits until the ports of a namespace's bridges forward. The kernel tells a bridge of a link that
 /// came up within a second, or when it is asked for that link; frames before are dropped.
 pub fn until_bridges_forward(netns: &str) {
     let begun = Instant::now();
     loop {
         let output = Command::new("bridge").args(["-n", netns, "link"]).output();
-        let ports = String::from_utf8(output.expect("iproute2 is installed").stdout).unwrap();
+        let output = output.expect("iproute2 is installed");
+        assert!(
+            output.status.success(),
+            "bridge -n {netns} link: {output:?}"
+        );
+        let ports = String::from_utf8(output.stdout).unwrap();
         let silent = ports
             .lines()
             .find(|port| port.contains(",LOWER_UP") && !port.contains(" state forwarding "));
@@ -185,6 +189,7 @@ pub fn until_bridges_forward(netns: &str) {
     }
 }
 
+/// Runs `ip`, which must succeed.
 pub fn ip(arguments: &[&str]) {
     let output = Command::new("ip")
         .args(arguments)

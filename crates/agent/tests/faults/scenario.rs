@@ -578,7 +578,7 @@ impl<'a> Run<'a> {
     pub fn silence(&mut self) {
         self.set(self.failing, 0);
         self.keep_for(1);
-        // One that cannot begin is what some places are about.
+        // Some of the failing places keep the timer from starting.
         let _ = self.kernel.begin_sweeping();
         let (kernel, failing) = (self.kernel, self.failing);
         self.wait(|run| run.is_empty() || failing.is_some_and(|site| site::met(kernel, site)));

@@ -120,14 +120,26 @@ SG_INLINE void sg_cc_on_ack(struct sg_cc *cc, const struct sg_params *params,
 }
 
 /*
- * Something is lost. When all that was out at the last cut is acknowledged, it left after
- * the cut and deserves one of its own, as in Linux (tcp_enter_loss). An ACK that reaches
- * cut_end may still tell of a mark before it, so that ACKs end a cut beyond it only.
+ * Something is lost. Recovery ends when all that was out at the last cut is acknowledged
+ * (RFC 6675, section 5): what is lost then left after the cut and deserves one of its own.
+ * ACKs end a cut only beyond cut_end (sg_cc_round_at): one that reaches it may still report
+ * an earlier mark.
  */
 SG_INLINE void sg_cc_end_cut(struct sg_cc *cc, const struct sg_cc_ack *ack)
 {
 	if ((cc->flags & SG_CC_CUT) && !sg_seq_lt(ack->snd_una, cc->cut_end))
 		cc->flags &= ~(SG_CC_CUT | SG_CC_HOLD);
+}
+
+/*
+ * The same at a timeout. Two timeouts with an ACK in between are two reductions, though the
+ * second may be of what was out at the first (Linux's tcp_enter_loss).
+ */
+SG_INLINE void sg_cc_end_cut_silently(struct sg_cc *cc, const struct sg_cc_ack *ack)
+{
+	if ((cc->flags & SG_CC_BY_SILENCE) && !(cc->flags & SG_CC_TIMED_OUT))
+		cc->flags &= ~(SG_CC_CUT | SG_CC_HOLD);
+	sg_cc_end_cut(cc, ack);
 }
 
 SG_INLINE void sg_cc_on_loss(struct sg_cc *cc, const struct sg_params *params,
@@ -145,7 +157,7 @@ SG_INLINE void sg_cc_on_loss(struct sg_cc *cc, const struct sg_params *params,
 SG_INLINE void sg_cc_on_timeout(struct sg_cc *cc, const struct sg_params *params,
 				sg_u32 algorithm, const struct sg_cc_ack *ack)
 {
-	sg_cc_end_cut(cc, ack);
+	sg_cc_end_cut_silently(cc, ack);
 	switch (algorithm) {
 		SG_ALGORITHMS(SG_CC_CASE_TIMEOUT)
 	default:

@@ -23,6 +23,7 @@ enum sg_cc_flags {
 	SG_CC_UNSUITED = 1 << 6,  /* delay is no sign of congestion on this path */
 	SG_CC_PATH = 1 << 7,      /* dctcp: what is known of the path is valid */
 	SG_CC_WAS_FULL = 1 << 8,  /* the window was full in the round before */
+	SG_CC_BY_SILENCE = 1 << 9, /* SG_CC_CUT was a timeout's */
 };
 
 struct sg_cc {
@@ -30,7 +31,7 @@ struct sg_cc {
 	sg_u32 ssthresh;  /* bytes; all ones = not yet known */
 	sg_u32 mss;       /* payload bytes of the largest segment, never 0 after init */
 	sg_u32 round_end; /* snd_nxt when this window's round began */
-	sg_u32 cut_end;   /* no second cut before snd_una passes this */
+	sg_u32 cut_end;   /* no cut by marks before snd_una passes this, by losses before it is here */
 	sg_u32 credit;    /* bytes acknowledged towards the next increase */
 	sg_u32 prior;     /* cwnd in bytes before the last cut */
 	sg_u16 flags;     /* enum sg_cc_flags */
@@ -249,7 +250,7 @@ SG_INLINE void sg_cc_cut_to(struct sg_cc *cc, const struct sg_params *params,
 	cc->cut_end = ack->snd_nxt;
 	cc->credit = sg_min32(cc->credit, cc->cwnd);
 	cc->flags |= SG_CC_CUT | SG_CC_HOLD;
-	cc->flags &= ~SG_CC_EPOCH;
+	cc->flags &= ~(SG_CC_EPOCH | SG_CC_BY_SILENCE);
 }
 
 /*
@@ -291,7 +292,7 @@ SG_INLINE void sg_cc_timed_out(struct sg_cc *cc, const struct sg_params *params,
 		     sg_cc_scaled(sg_cc_before_cut(cc), keep_q10));
 	sg_cc_set(cc, params, 0);
 	cc->flags &= ~SG_CC_HOLD;
-	cc->flags |= SG_CC_TIMED_OUT;
+	cc->flags |= SG_CC_TIMED_OUT | SG_CC_BY_SILENCE;
 }
 
 #endif /* SLUICE_CC_STATE_H */

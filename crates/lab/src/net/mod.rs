@@ -26,12 +26,11 @@ use std::{
     io::Write,
     path::Path,
     process::{Command, Stdio},
-    thread,
-    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
 use sluicegate_agent::{interfaces, netns::NetNs};
+use sluicegate_labkit::bridges;
 use sluicegate_scenario::experiment::Variant;
 
 use crate::journal::{Entry, Journal};
@@ -41,10 +40,6 @@ use names::Names;
 /// Packets per CPU that may wait between two namespaces; the default of 1000 is a drop point that
 /// the scenario knows nothing of.
 const BACKLOG_PACKETS: u32 = 100_000;
-
-/// A port forwards this long after its link came up at the latest: the kernel tells bridges of
-/// links once a second.
-const FORWARDING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A network that exists. Its end is the journal's business.
 #[derive(Debug)]
@@ -73,23 +68,14 @@ impl Network {
         Ok(Self { names, layout })
     }
 
-    /// Waits until each port of a bridge whose link is up forwards; frames before would be dropped.
+    /// Waits until the ports of all bridges forward; frames before would be dropped.
     ///
     /// # Errors
-    /// `bridge` cannot be run, or a port does not forward, with its line.
+    /// See [`bridges::until_forwarding`].
     pub fn until_forwarding(&self) -> Result<()> {
-        let deadline = Instant::now() + FORWARDING_TIMEOUT;
-        let bridged = |commands: &Batch| commands.ip.contains("type bridge");
         let inside = self.layout.inside.iter();
-        for (netns, _) in inside.filter(|(_, commands)| bridged(commands)) {
-            while let Some(port) = silent_port(netns)? {
-                if Instant::now() > deadline {
-                    bail!("namespace {netns}: a bridge's port does not forward: {port}");
-                }
-                thread::sleep(Duration::from_millis(10));
-            }
-        }
-        Ok(())
+        let mut bridged = inside.filter(|(_, commands)| commands.ip.contains("type bridge"));
+        bridged.try_for_each(|(netns, _)| bridges::until_forwarding(Some(netns)))
     }
 
     /// Runs `work` on a thread inside a namespace of this network.
@@ -100,27 +86,6 @@ impl Network {
         let netns = NetNs::named(netns)?;
         sluicegate_agent::netns::within(std::os::fd::AsFd::as_fd(&netns), work)
     }
-}
-
-/// The line of a bridge's port whose link is up and that does not forward yet.
-fn silent_port(netns: &str) -> Result<Option<String>> {
-    let output = Command::new("bridge")
-        .args(["-n", netns, "link"])
-        .output()
-        .context("bridge: cannot be run (Debian: apt-get install iproute2)")?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("bridge -n {netns} link: {}", said.trim());
-    }
-    let ports = String::from_utf8_lossy(&output.stdout).into_owned();
-    Ok(silent_of(&ports).map(str::to_owned))
-}
-
-/// The same in what `bridge link` says.
-fn silent_of(ports: &str) -> Option<&str> {
-    ports
-        .lines()
-        .find(|port| port.contains(",LOWER_UP") && !port.contains(" state forwarding "))
 }
 
 fn add_namespaces(layout: &Layout, variant: &Variant, journal: &mut Journal) -> Result<()> {
@@ -230,22 +195,4 @@ fn blamed(commands: &str, message: &str) -> String {
         .and_then(|rest| rest.trim().parse::<usize>().ok())
         .and_then(|number| commands.lines().nth(number.checked_sub(1)?))
         .map_or_else(String::new, |line| format!(" ({line})"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_port_without_a_link_is_not_waited_for() {
-        let port = |flags: &str, state: &str| {
-            format!("5: t@if2: <BROADCAST,{flags}> mtu 1500 master b state {state} priority 32")
-        };
-        let down = port("MULTICAST,UP", "disabled");
-        let up = port("MULTICAST,UP,LOWER_UP", "forwarding");
-        let late = port("MULTICAST,UP,LOWER_UP", "disabled");
-        assert_eq!(silent_of(&format!("{down}\n{up}\n")), None);
-        let ports = format!("{down}\n{late}\n{up}\n");
-        assert_eq!(silent_of(&ports), Some(late.as_str()));
-    }
 }

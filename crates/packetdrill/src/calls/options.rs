@@ -156,14 +156,24 @@ impl Host {
         Ok(Value(0))
     }
 
-    /// `TCP_NOTSENT_LOWAT`: data that may wait unsent; 0 is the host's value.
+    /// `TCP_NOTSENT_LOWAT`: data that may wait unsent; 0 is the host's value. A writer that waits
+    /// may have room now.
     fn set_lowat(&mut self, call: &Call, role: Role) -> Step<Answer> {
-        let Some(Ok(bytes)) = call.number().map(u32::try_from) else {
+        // The kernel reads 32 bits, whatever their sign.
+        let bits = |number| u32::try_from(number).or(i32::try_from(number).map(|it| it as u32));
+        let Some(Ok(bytes)) = call.number().map(bits) else {
             return self.unknown("TCP_NOTSENT_LOWAT beyond 32 bits");
         };
         let mut options = self.options_of(call);
         options.notsent_lowat = bytes;
         self.set_options(call, role, options);
+        let (memory, space) = (self.memory, self.space());
+        if let Some(open) = self.connection_of(role) {
+            if !open.writable && memory.is_writable(&open.endpoint, space) {
+                open.writable = true;
+                open.wakeups += 1;
+            }
+        }
         Ok(Value(0))
     }
 

@@ -205,7 +205,7 @@ impl<F: PacketFabric> Net<F> {
         handle: Handle,
     ) -> Option<PortId> {
         let packet = &self.fabric.ports().pool[handle];
-        let Body::Notification(notification) = &packet.body else {
+        let Some(notification) = packet.notification() else {
             return self.choose_own(switch, handle);
         };
         let snooped = Snooped {

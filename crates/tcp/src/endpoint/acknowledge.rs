@@ -297,7 +297,6 @@ impl Endpoint {
     pub(super) fn feed(&mut self, now_ns: u64, acked: u32, rtt_ns: u32, flight: u64) {
         self.rtt.data(rtt_ns);
         if self.config.hystart {
-            self.note_cut();
             self.watch_slow_start(now_ns, rtt_ns.into());
         }
         let marked = std::mem::take(&mut self.marked_bytes).min(acked);
@@ -314,19 +313,17 @@ impl Endpoint {
         let (cwnd, before) = (self.cc.cwnd, (self.cc.flags & CC_CUT, self.cc.cut_end));
         let config = &self.config;
         self.cc.on_ack(&config.params, config.algorithm, &ack);
-        if self.config.hystart {
-            self.note_cut();
-            if ack.window_used != 0 {
-                self.grow_until_loss(cwnd, acked);
-            }
-        }
         if marked > 0 && self.cc.flags & CC_CUT != 0 && before != (CC_CUT, self.cc.cut_end) {
             self.marks_have_cut();
+        }
+        if self.config.hystart && ack.window_used != 0 {
+            self.grow_until_loss(cwnd, acked);
         }
         self.grow_send_buffer();
     }
 
     fn marks_have_cut(&mut self) {
+        self.note_cut();
         self.flags.cwr_pending = self.options.ecn;
         self.mark_recover = self.snd_nxt;
         if self.phase == Phase::Open {

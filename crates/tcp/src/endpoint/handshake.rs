@@ -57,8 +57,8 @@ impl Endpoint {
         segment
     }
 
-    /// An answer has only what the peer offered, but that Linux sends its own SYN again where both
-    /// ends open (6.18 over TUN).
+    /// An answer has only what the peer offered, except that Linux, where both ends open, repeats its
+    /// own SYN's options (seen on 6.18).
     fn add_syn_options(&mut self, now_ns: u64, segment: &mut Segment, answers: bool) {
         segment.set_mss(self.config.mss);
         if self.config.window_scaling && (!answers || self.options.wscale) {
@@ -191,10 +191,13 @@ impl Endpoint {
         let events = self.establish(now_ns, segment);
         if repeated_syn {
             // The other half of a simultaneous open, whose SYN has been acknowledged. Linux takes it
-            // for a duplicate (6.18 over TUN).
+            // for a duplicate (seen on 6.18).
             match self.config.freebsd {
                 true => self.receiver.ack_now = true,
-                false => self.note_duplicate(seq, seq + 1),
+                false => {
+                    self.note_timestamp(now_ns, segment, seq);
+                    self.note_duplicate(seq, seq + 1);
+                }
             }
             return events;
         }

@@ -3,8 +3,6 @@
 //! explains, or when the least RTT of a round has grown by an eighth, 4 to 16 ms. From there to
 //! the first loss the window grows by at least a twentieth in a round trip (`bictcp_update`).
 
-use sluicegate_core::cc::CC_CUT;
-
 use super::{Endpoint, Phase};
 
 /// Slow start goes on below so many segments (`hystart_low_window`).
@@ -27,9 +25,6 @@ const DELAY_MAX_NS: u64 = 1_000_000;
 /// Until a loss has shown how much there is, so many acknowledged bytes add one.
 const GROWTH_DIVISOR: u32 = 20;
 
-/// Whether `cut_end` of congestion control is valid, and it.
-type Cut = (bool, u32);
-
 /// What is known of the path and of the present round.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct HyStart {
@@ -44,8 +39,7 @@ pub(super) struct HyStart {
     train_ns: u64,
     /// The round ends when more than this is acknowledged.
     round_end: u64,
-    /// The cut before this slow start, and whether there has been another since.
-    before: Cut,
+    /// The window has been cut since this slow start began, be it taken back or not.
     cut: bool,
     /// Acknowledged bytes that have not yet added one.
     credit: u32,
@@ -91,21 +85,12 @@ impl Endpoint {
 
     /// A timeout: nothing is known of the path, and slow start begins anew (`bictcp_reset`).
     pub(super) fn forget_slow_start(&mut self) {
-        self.rare.hystart = HyStart {
-            before: self.last_cut(),
-            ..HyStart::default()
-        };
+        self.rare.hystart = HyStart::default();
     }
 
-    fn last_cut(&self) -> Cut {
-        (self.cc.flags & CC_CUT != 0, self.cc.cut_end)
-    }
-
-    /// Congestion control has seen an ACK or is about to: its window may have been cut.
+    /// A loss or marks cut the window (`last_max_cwnd` of Linux's CUBIC is set).
     pub(super) fn note_cut(&mut self) {
-        let last = self.last_cut();
-        let watch = &mut self.rare.hystart;
-        watch.cut |= last.0 && last != watch.before;
+        self.rare.hystart.cut = true;
     }
 
     /// `acked` bytes filled a window of `before` bytes.

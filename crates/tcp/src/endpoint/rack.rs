@@ -290,6 +290,7 @@ impl Endpoint {
             let state = self.cc_state(now_ns);
             let config = &self.config;
             self.cc.on_loss(&config.params, config.algorithm, &state);
+            self.note_cut();
             self.flags.cwr_pending = self.options.ecn;
         } else if news.repeats && !news.sacked {
             self.rack.probe_end = 0;

@@ -159,6 +159,7 @@ impl Endpoint {
         let state = self.cc_state(now_ns);
         let config = &self.config;
         self.cc.on_loss(&config.params, config.algorithm, &state);
+        self.note_cut();
         self.phase = Phase::Recovery;
         self.recover = self.snd_nxt;
         self.rare.fast_recoveries += 1;
