@@ -11,8 +11,8 @@
 //! - [`labels`] names tenants, [`state`] is what an agent tells others of itself, [`mod@file`]
 //!   replaces files;
 //! - [`doctor`] says what works here and what does not;
-//! - [`table`] reads the table of flows and starts the timer that collects them, [`record`] is a flow
-//!   as people read it;
+//! - [`table`] reads the table of flows and starts the timer that collects them, [`record`] is a
+//!   flow as people read it;
 //! - [`object`] embeds, opens and loads objects, and turns a verifier's rejection into an error;
 //! - [`tcx`] attaches a program to an interface;
 //! - [`netns`] and [`interfaces`] say where;

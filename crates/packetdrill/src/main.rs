@@ -103,8 +103,8 @@ fn against_kernel(arguments: &Arguments, scripts: &[(String, String)]) -> ExitCo
     report.end(arguments.form)
 }
 
-/// Whether this kernel does what the endpoint does up to a line at which the script fails. Times may
-/// not differ by more than the script allows, so that a kernel that is late is no witness.
+/// Whether this kernel does what the endpoint does up to a line at which the script fails. Times
+/// may not differ by more than the script allows, so that a kernel that is late is no witness.
 fn kernel_agrees(arguments: &Arguments, file: &str, text: &str, line: usize) -> bool {
     match compare(text, &arguments.settings_of(file), folder(file), 0) {
         Comparison::Same => true,

@@ -121,13 +121,15 @@ SG_INLINE void sg_cc_on_ack(struct sg_cc *cc, const struct sg_params *params,
 
 /*
  * Something is lost. Recovery ends when all that was out at the last cut is acknowledged
- * (RFC 6675, section 5): what is lost then left after the cut and deserves one of its own.
+ * (RFC 6675, section 5): what is lost then left after the cut, so that snd_nxt is beyond
+ * cut_end, and deserves one of its own.
  * ACKs end a cut only beyond cut_end (sg_cc_round_at): one that reaches it may still report
  * an earlier mark.
  */
 SG_INLINE void sg_cc_end_cut(struct sg_cc *cc, const struct sg_cc_ack *ack)
 {
-	if ((cc->flags & SG_CC_CUT) && !sg_seq_lt(ack->snd_una, cc->cut_end))
+	if ((cc->flags & SG_CC_CUT) && !sg_seq_lt(ack->snd_una, cc->cut_end) &&
+	    sg_seq_gt(ack->snd_nxt, cc->cut_end))
 		cc->flags &= ~(SG_CC_CUT | SG_CC_HOLD);
 }
 

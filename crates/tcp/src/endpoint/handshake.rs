@@ -57,8 +57,8 @@ impl Endpoint {
         segment
     }
 
-    /// An answer has only what the peer offered, except that Linux, where both ends open, repeats its
-    /// own SYN's options (seen on 6.18).
+    /// An answer has only what the peer offered, except that Linux, where both ends open, repeats
+    /// its own SYN's options (seen on 6.18).
     fn add_syn_options(&mut self, now_ns: u64, segment: &mut Segment, answers: bool) {
         segment.set_mss(self.config.mss);
         if self.config.window_scaling && (!answers || self.options.wscale) {
@@ -190,8 +190,8 @@ impl Endpoint {
         }
         let events = self.establish(now_ns, segment);
         if repeated_syn {
-            // The other half of a simultaneous open, whose SYN has been acknowledged. Linux takes it
-            // for a duplicate (seen on 6.18).
+            // The other half of a simultaneous open, whose SYN has been acknowledged. Linux takes
+            // it for a duplicate (seen on 6.18).
             match self.config.freebsd {
                 true => self.receiver.ack_now = true,
                 false => {
