@@ -1,7 +1,7 @@
 //! Bridges of the kernel whose ports forward.
 //!
-//! A bridge hears of a link that came up within a second, or when somebody asks for that link.
-//! Frames before that are dropped.
+//! The kernel tells a bridge within a second that a port's link is up, or at once when the link is
+//! queried. The port drops frames until then.
 
 use std::{
     process::Command,

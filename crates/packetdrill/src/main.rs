@@ -311,7 +311,7 @@ fn say(text: &str) {
     }
 }
 
-/// Writes to the standard error, where nobody may listen.
+/// Writes to the standard error. A closed one changes no result.
 fn complain(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

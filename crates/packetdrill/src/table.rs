@@ -139,7 +139,10 @@ mod tests {
         };
         let mut table = Table::default();
         table.add("a/x.pkt", &Verdict::Pass);
-        assert!(!table.to_string().contains("kernel"), "nobody has asked");
+        assert!(
+            !table.to_string().contains("kernel"),
+            "the kernel was not asked"
+        );
         for (file, same) in [("a/y.pkt", true), ("a/z.pkt", false)] {
             table.add(file, &fails(7));
             table.add_kernel(same);

@@ -137,7 +137,7 @@ SG_INLINE void sg_cc_end_cut(struct sg_cc *cc, const struct sg_cc_ack *ack)
  * The same at a timeout. Two timeouts with an ACK in between are two reductions, though the
  * second may be of what was out at the first (Linux's tcp_enter_loss).
  */
-SG_INLINE void sg_cc_end_cut_silently(struct sg_cc *cc, const struct sg_cc_ack *ack)
+SG_INLINE void sg_cc_end_cut_at_timeout(struct sg_cc *cc, const struct sg_cc_ack *ack)
 {
 	if ((cc->flags & SG_CC_BY_SILENCE) && !(cc->flags & SG_CC_TIMED_OUT))
 		cc->flags &= ~(SG_CC_CUT | SG_CC_HOLD);
@@ -159,7 +159,7 @@ SG_INLINE void sg_cc_on_loss(struct sg_cc *cc, const struct sg_params *params,
 SG_INLINE void sg_cc_on_timeout(struct sg_cc *cc, const struct sg_params *params,
 				sg_u32 algorithm, const struct sg_cc_ack *ack)
 {
-	sg_cc_end_cut_silently(cc, ack);
+	sg_cc_end_cut_at_timeout(cc, ack);
 	switch (algorithm) {
 		SG_ALGORITHMS(SG_CC_CASE_TIMEOUT)
 	default:

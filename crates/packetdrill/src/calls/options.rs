@@ -160,7 +160,10 @@ impl Host {
     /// may have room now.
     fn set_lowat(&mut self, call: &Call, role: Role) -> Step<Answer> {
         // The kernel reads 32 bits, whatever their sign.
-        let bits = |number| u32::try_from(number).or(i32::try_from(number).map(|it| it as u32));
+        let bits = |number| {
+            let signed = i32::try_from(number).map(|it| u32::from_ne_bytes(it.to_ne_bytes()));
+            u32::try_from(number).or(signed)
+        };
         let Some(Ok(bytes)) = call.number().map(bits) else {
             return self.unknown("TCP_NOTSENT_LOWAT beyond 32 bits");
         };
